@@ -1,0 +1,248 @@
+#include "core/object_builder.hpp"
+
+#include "core/error.hpp"
+
+namespace ullage {
+namespace {
+constexpr std::uint64_t kMemoGap = 1 << 16;  // a memo index further ahead than this is kept in a hash map
+constexpr std::size_t kRowLimit = std::size_t{1} << 31;
+}  // namespace
+
+ObjectBuilder::ObjectBuilder(Tables& tables, const ByteReader& reader) : tables_(tables), reader_(reader) {
+  for (const std::string_view text : kKeyTexts) strings().intern(text);
+}
+
+void ObjectBuilder::fail(std::string expected, std::string found) const {
+  throw TraceError(reader_.offset(), std::move(expected), std::move(found));
+}
+
+void ObjectBuilder::push_integer(std::int64_t number) {
+  if (Value::fits(number)) return push(Value::integer(number));
+  push_wide({static_cast<std::uint64_t>(number), number < 0, false});
+}
+
+void ObjectBuilder::push_wide(const WideInt& number) {
+  wide_.push_back(number);
+  push({ValueKind::kWideInt, wide_.size() - 1});
+}
+
+void ObjectBuilder::push_float(double number) {
+  floats_.push_back(number);
+  push({ValueKind::kFloat, floats_.size() - 1});
+}
+
+void ObjectBuilder::push_empty_dict() {
+  if (dicts_.size() >= kRowLimit) fail("fewer than 2**31 dictionaries", "more");
+  dicts_.emplace_back();
+  push({ValueKind::kDict, dicts_.size() - 1});
+}
+
+void ObjectBuilder::push_empty_list() {
+  if (sequences_.size() >= kRowLimit) fail("fewer than 2**31 lists", "more");
+  sequences_.emplace_back();
+  push({ValueKind::kSequence, sequences_.size() - 1});
+}
+
+Value ObjectBuilder::top() {
+  if (num_above_mark() == 0 || stack_.empty()) fail("a value on the stack", "an empty stack");
+  return stack_.back();
+}
+
+std::size_t ObjectBuilder::take_mark() {
+  if (marks_.empty()) fail("a mark on the stack", "none");
+  const std::size_t first = marks_.back();
+  marks_.pop_back();
+  return first;
+}
+
+void ObjectBuilder::pop() {
+  if (num_above_mark() > 0) {
+    stack_.pop_back();
+  } else {
+    take_mark();
+  }
+}
+
+// The row of the container just below stack position `first`.
+std::size_t ObjectBuilder::below_mark_as(ValueKind kind, std::size_t first) const {
+  const std::size_t floor = marks_.empty() ? 0 : marks_.back();
+  if (first <= floor || first > stack_.size() || stack_[first - 1].kind() != kind) {
+    fail(kind == ValueKind::kDict ? "a dictionary to put items into" : "a list to append to",
+         first <= floor || first > stack_.size() ? "nothing" : describe(stack_[first - 1]));
+  }
+  return stack_[first - 1].row();
+}
+
+void ObjectBuilder::append() {
+  const Value item = top();
+  const std::size_t row = below_mark_as(ValueKind::kSequence, stack_.size() - 1);
+  sequences_[row].items.push_back(item);
+  sequences_[row].site_known = false;
+  stack_.pop_back();
+}
+
+void ObjectBuilder::appends() {
+  const std::size_t first = take_mark();
+  const std::size_t row = below_mark_as(ValueKind::kSequence, first);
+  Sequence& sequence = sequences_[row];
+  sequence.items.insert(sequence.items.end(), stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
+  sequence.site_known = false;
+  stack_.resize(first);
+}
+
+void ObjectBuilder::set_item() {
+  if (num_above_mark() < 3) fail("a dictionary, a key and a value", "fewer values");
+  const std::size_t first = stack_.size() - 2;
+  add_pairs(below_mark_as(ValueKind::kDict, first), first);
+  stack_.resize(first);
+}
+
+void ObjectBuilder::set_items() {
+  const std::size_t first = take_mark();
+  const std::size_t dict = below_mark_as(ValueKind::kDict, first);
+  if ((stack_.size() - first) % 2 != 0) fail("pairs of keys and values", "a key without a value");
+  add_pairs(dict, first);
+  stack_.resize(first);
+}
+
+void ObjectBuilder::sequence_from_mark() {
+  const std::size_t first = take_mark();
+  Sequence sequence;
+  sequence.items.assign(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
+  stack_.resize(first);
+  push_empty_list();
+  sequences_.back() = std::move(sequence);
+}
+
+void ObjectBuilder::sequence_of(std::size_t count) {
+  if (num_above_mark() < count) fail(std::to_string(count) + " values for a tuple", "fewer");
+  mark();
+  marks_.back() -= count;
+  sequence_from_mark();
+}
+
+void ObjectBuilder::dict_from_mark() {
+  const std::size_t first = take_mark();
+  if ((stack_.size() - first) % 2 != 0) fail("pairs of keys and values", "a key without a value");
+  dicts_.emplace_back();
+  const std::size_t dict = dicts_.size() - 1;
+  add_pairs(dict, first);
+  stack_.resize(first);
+  push({ValueKind::kDict, dict});
+}
+
+void ObjectBuilder::memo_put(std::uint64_t index) {
+  const Value value = top();
+  if (index < memo_.size()) {
+    memo_count_ += memo_[index].kind() == ValueKind::kUnset;
+    memo_[index] = value;
+  } else if (index <= memo_.size() + kMemoGap) {
+    memo_.resize(index, Value(ValueKind::kUnset, 0));
+    memo_.push_back(value);
+    ++memo_count_;
+  } else {
+    memo_count_ += sparse_memo_.insert_or_assign(index, value).second;
+  }
+}
+
+void ObjectBuilder::memo_get(std::uint64_t index) {
+  if (index < memo_.size() && memo_[index].kind() != ValueKind::kUnset) return push(memo_[index]);
+  const auto found = sparse_memo_.find(index);
+  if (found == sparse_memo_.end()) fail("memo " + std::to_string(index) + " to have been put", "an empty slot");
+  push(found->second);
+}
+
+Value ObjectBuilder::take_root() {
+  if (!marks_.empty() || stack_.size() != 1) fail("one finished object", std::to_string(stack_.size()) + " on the stack");
+  const Value root = stack_.back();
+  stack_.clear();
+  return root;
+}
+
+// Adds the stack's pairs from `first` on. A dictionary takes its kind from the first keys that tell it apart.
+void ObjectBuilder::add_pairs(std::size_t dict, std::size_t first) {
+  if (first >= stack_.size()) return;
+  DictRecord record = dicts_[dict];
+  if (record.kind == RecordKind::kEmpty || record.kind == RecordKind::kGeneric) {
+    std::uint64_t keys = 0;
+    for (std::size_t i = first; i < stack_.size(); i += 2) {
+      const Value key = stack_[i];
+      if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) keys |= std::uint64_t{1} << key.row();
+    }
+    seen_ |= keys;
+    const RecordKind kind = classify(keys);
+    if (kind != RecordKind::kGeneric) {
+      const DictRecord before = record;
+      record = {kind, new_row(kind)};
+      dicts_[dict] = record;
+      if (before.kind == RecordKind::kGeneric) {
+        const Pairs pairs = std::exchange(generic_[static_cast<std::size_t>(before.row)], {});
+        for (const auto& [key, value] : pairs) set_field(dict, key, value);
+      }
+    } else if (record.kind == RecordKind::kEmpty) {
+      generic_.emplace_back();
+      record = {kind, static_cast<std::int32_t>(generic_.size() - 1)};
+      dicts_[dict] = record;
+    }
+  }
+  for (std::size_t i = first; i < stack_.size(); i += 2) set_field(dict, stack_[i], stack_[i + 1]);
+}
+
+RecordKind ObjectBuilder::classify(std::uint64_t keys) const {
+  if (keys & bit(Key::kAction)) return RecordKind::kEvent;
+  if (keys & bit(Key::kFilename)) return RecordKind::kFrame;
+  if (keys & (bit(Key::kTotalSize) | bit(Key::kBlocks))) return RecordKind::kSegment;
+  if (keys & bit(Key::kState)) return RecordKind::kBlock;
+  if (keys & bit(Key::kStage)) return RecordKind::kAnnotation;
+  return RecordKind::kGeneric;
+}
+
+std::int32_t ObjectBuilder::new_row(RecordKind kind) {
+  Tables& t = tables_;
+  switch (kind) {
+    case RecordKind::kEvent:
+      if (t.events.size_rows() >= kRowLimit - 1) fail("fewer than 2**31 events", "more");
+      t.events.action.push_back(Action::kOther);
+      t.events.address.push_back(0);
+      t.events.size.push_back(0);
+      t.events.stream.push_back(0);
+      t.events.time.push_back(0);
+      t.events.site.push_back(kNone);
+      t.events.pool.push_back(kNone);
+      return static_cast<std::int32_t>(t.events.size_rows() - 1);
+    case RecordKind::kFrame:
+      return t.frames.intern({});
+    case RecordKind::kSegment:
+      t.segments.device.push_back(0);
+      t.segments.address.push_back(0);
+      for (auto* column : {&t.segments.total_size, &t.segments.allocated_size, &t.segments.active_size,
+                           &t.segments.requested_size}) {
+        column->push_back(kNone);
+      }
+      t.segments.stream.push_back(0);
+      t.segments.pool_size.push_back(PoolSize::kUnknown);
+      t.segments.pool.push_back(kNone);
+      t.segments.is_expandable.push_back(0);
+      t.segments.site.push_back(kNone);
+      t.segments.blocks_begin.push_back(kNone);  // the row of its list of blocks, until finish()
+      t.segments.blocks_end.push_back(kNone);
+      return static_cast<std::int32_t>(t.segments.size_rows() - 1);
+    case RecordKind::kBlock:
+      t.blocks.address.push_back(0);
+      t.blocks.size.push_back(0);
+      t.blocks.requested_size.push_back(kNone);
+      t.blocks.state.push_back(BlockState::kInactive);
+      t.blocks.site.push_back(kNone);
+      return static_cast<std::int32_t>(t.blocks.size_rows() - 1);
+    case RecordKind::kAnnotation:
+      t.annotations.name.push_back(kNone);
+      t.annotations.stage.push_back(Stage::kOther);
+      t.annotations.device.push_back(kNone);
+      t.annotations.time.push_back(0);
+      return static_cast<std::int32_t>(t.annotations.name.size() - 1);
+    default:
+      return kNone;
+  }
+}
+
+}  // namespace ullage

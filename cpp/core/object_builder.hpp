@@ -1,0 +1,129 @@
+// The stack machine behind both readers. Pickle and JSON push values here; dictionaries that look like an event, a frame,
+// a segment, a block or an annotation go straight into the tables and leave an eight-byte record behind.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/byte_source.hpp"
+#include "core/keys.hpp"
+#include "core/tables.hpp"
+#include "core/value.hpp"
+
+namespace ullage {
+
+enum class RecordKind : std::uint8_t { kEmpty, kGeneric, kEvent, kFrame, kSegment, kBlock, kAnnotation };
+
+struct DictRecord {
+  RecordKind kind = RecordKind::kEmpty;
+  std::int32_t row = kNone;
+};
+
+struct Sequence {
+  std::vector<Value> items;
+  SiteId site = kNone;     // what the items mean as a stack, once asked
+  bool site_known = false;
+};
+
+struct WideInt {
+  std::uint64_t low = 0;  // two's complement
+  bool is_negative = false;
+  bool overflows = false;  // does not fit 64 bits
+};
+
+class ObjectBuilder {
+ public:
+  ObjectBuilder(Tables& tables, const ByteReader& reader);
+
+  void push(Value value) { stack_.push_back(value); }
+  void push_integer(std::int64_t number);
+  void push_wide(const WideInt& number);
+  void push_float(double number);
+  void push_text(std::string_view text) { push({ValueKind::kText, static_cast<std::uint64_t>(strings().intern(text))}); }
+  void push_empty_dict();
+  void push_empty_list();
+
+  void mark() { marks_.push_back(stack_.size()); }
+  void pop();
+  void pop_mark() { stack_.resize(take_mark()); }
+  void duplicate_top() { push(top()); }
+
+  void append();
+  void appends();
+  void set_item();
+  void set_items();
+  void sequence_from_mark();
+  void sequence_of(std::size_t count);
+  void dict_from_mark();
+
+  void memo_put(std::uint64_t index);
+  void memo_put_next() { memo_put(memo_count_); }
+  void memo_get(std::uint64_t index);
+
+  // The number of values above the last mark.
+  std::size_t num_above_mark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
+  Value take_root();
+  // Moves what the root describes into the tables' final order.
+  void finish(Value root);
+
+  [[noreturn]] void fail(std::string expected, std::string found) const;
+
+ private:
+  using Pairs = std::vector<std::pair<Value, Value>>;
+
+  StringTable& strings() { return tables_.strings; }
+  Value top();
+  std::size_t take_mark();
+  std::size_t below_mark_as(ValueKind kind, std::size_t first) const;
+  void add_pairs(std::size_t dict, std::size_t first);
+  RecordKind classify(std::uint64_t keys) const;
+  std::int32_t new_row(RecordKind kind);
+  void set_field(std::size_t dict, Value key, Value value);
+  void set_event_field(std::size_t row, Key key, Value value);
+  void set_segment_field(std::size_t row, Key key, Value value);
+  void set_block_field(std::size_t row, Key key, Value value);
+  void set_annotation_field(std::size_t row, Key key, Value value);
+  void set_frame_field(std::size_t dict, Key key, Value value);
+  void note_unknown(Value key);
+
+  std::int64_t as_integer(Value value, Key key) const;
+  Address as_address(Value value, Key key) const;
+  Bytes as_size(Value value, Key key) const;
+  StringId as_text(Value value, Key key) const;
+  SiteId as_site(Value value);
+  std::int32_t as_pool(Value value, Key key);
+  std::string describe(Value value) const;
+
+  const Pairs* generic(Value value) const;
+  const Value* find(Value dict, Key key) const;
+  const Sequence& as_sequence(Value value, std::string_view what) const;
+  DictRecord record_of(Value value, RecordKind kind, std::string_view what) const;
+  void finish_events(Value traces);
+  void finish_segments(Value segments);
+  void finish_annotations(Value annotations);
+  void reorder_events(const std::vector<std::int32_t>& rows);
+  void flatten_settings(const std::string& prefix, Value value, int depth);
+  void read_root(Value root);
+  void set_legacy_history(std::size_t row, Value history);
+
+  Tables& tables_;
+  const ByteReader& reader_;
+  std::vector<Value> stack_;
+  std::vector<std::size_t> marks_;
+  std::vector<Value> memo_;
+  std::unordered_map<std::uint64_t, Value> sparse_memo_;
+  std::uint64_t memo_count_ = 0;
+  std::vector<DictRecord> dicts_;
+  std::vector<Pairs> generic_;
+  std::vector<Sequence> sequences_;
+  std::vector<WideInt> wide_;
+  std::vector<double> floats_;
+  std::uint64_t seen_ = 0;                 // bits of Key
+  std::vector<std::uint8_t> unknown_seen_;  // by StringId
+};
+
+}  // namespace ullage

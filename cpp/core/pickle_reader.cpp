@@ -1,0 +1,173 @@
+// The pickle virtual machine, without the part that imports or calls anything.
+#include <bit>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/snapshot_reader.hpp"
+
+namespace ullage {
+namespace {
+
+// Opcodes as Lib/pickle.py (CPython 3.14) names them.
+enum Op : unsigned char {
+  kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2',
+  kNoneOp = 'N', kNewTrue = 0x88, kNewFalse = 0x89,
+  kBinInt = 'J', kBinInt1 = 'K', kBinInt2 = 'M', kLong1 = 0x8a, kLong4 = 0x8b, kBinFloat = 'G',
+  kShortBinUnicode = 0x8c, kBinUnicode = 'X', kBinUnicode8 = 0x8d,
+  kShortBinString = 'U', kBinString = 'T', kShortBinBytes = 'C', kBinBytes = 'B', kBinBytes8 = 0x8e, kByteArray8 = 0x96,
+  kEmptyList = ']', kAppend = 'a', kAppends = 'e', kList = 'l',
+  kEmptyTuple = ')', kTuple = 't', kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87,
+  kEmptyDict = '}', kDict = 'd', kSetItem = 's', kSetItems = 'u',
+  kEmptySet = 0x8f, kAddItems = 0x90, kFrozenSet = 0x91,
+  kBinPut = 'q', kLongBinPut = 'r', kMemoize = 0x94, kBinGet = 'h', kLongBinGet = 'j',
+  kProto = 0x80, kFrame = 0x95,
+  // These would import, build or call something; a snapshot has none of them.
+  kGlobal = 'c', kStackGlobal = 0x93, kReduce = 'R', kBuild = 'b', kInst = 'i', kObj = 'o', kNewObj = 0x81,
+  kNewObjEx = 0x92, kExt1 = 0x82, kExt2 = 0x83, kExt4 = 0x84, kPersId = 'P', kBinPersId = 'Q', kNextBuffer = 0x97,
+  kReadonlyBuffer = 0x98,
+};
+
+const char* refused_name(unsigned char op) {
+  switch (op) {
+    case kGlobal: return "GLOBAL";
+    case kStackGlobal: return "STACK_GLOBAL";
+    case kReduce: return "REDUCE";
+    case kBuild: return "BUILD";
+    case kInst: return "INST";
+    case kObj: return "OBJ";
+    case kNewObj: return "NEWOBJ";
+    case kNewObjEx: return "NEWOBJ_EX";
+    case kExt1: return "EXT1";
+    case kExt2: return "EXT2";
+    case kExt4: return "EXT4";
+    case kPersId: return "PERSID";
+    case kBinPersId: return "BINPERSID";
+    case kNextBuffer: return "NEXT_BUFFER";
+    case kReadonlyBuffer: return "READONLY_BUFFER";
+    default: return nullptr;
+  }
+}
+
+[[noreturn]] void refuse(unsigned char op, std::uint64_t offset) {
+  if (const char* name = refused_name(op)) {
+    throw TraceError(offset, "plain data (numbers, text, lists, dictionaries)",
+                     std::string("the opcode ") + name + ", which would import or run code; nothing was run");
+  }
+  throw TraceError(offset, "a pickle opcode of protocol 2 to 5", "the byte " + std::to_string(int{op}));
+}
+
+// A little-endian two's complement integer of any length.
+void push_long(ByteReader& reader, ObjectBuilder& builder, std::uint64_t length) {
+  const std::string_view text = reader.bytes(length);
+  const bool is_negative = !text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0;
+  const unsigned char filler = is_negative ? 0xff : 0x00;
+  std::uint64_t low = is_negative ? ~std::uint64_t{0} : 0;
+  bool overflows = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (i < 8) {
+      low = (low & ~(std::uint64_t{0xff} << (8 * i))) | (std::uint64_t{byte} << (8 * i));
+    } else if (byte != filler) {
+      overflows = true;
+    }
+  }
+  if (is_negative && low >> 63 == 0) overflows = true;
+  const auto number = static_cast<std::int64_t>(low);
+  if (!overflows && (number < 0) == is_negative && Value::fits(number)) return builder.push(Value::integer(number));
+  builder.push_wide({low, is_negative, overflows});
+}
+
+std::uint64_t signed_length(std::int32_t length, std::uint64_t offset) {
+  if (length < 0) throw TraceError(offset, "a length of at least 0", std::to_string(length));
+  return static_cast<std::uint64_t>(length);
+}
+
+void read_proto(ByteReader& reader, std::uint64_t offset) {
+  const unsigned protocol = reader.byte();
+  if (protocol < 2 || protocol > 5) throw TraceError(offset, "pickle protocol 2 to 5", std::to_string(protocol));
+}
+
+// Numbers and texts. False if `op` is something else.
+bool read_scalar(unsigned char op, ByteReader& reader, ObjectBuilder& builder, std::uint64_t offset) {
+  switch (op) {
+    case kNoneOp: builder.push(Value()); return true;
+    case kNewTrue: builder.push({ValueKind::kBool, 1}); return true;
+    case kNewFalse: builder.push({ValueKind::kBool, 0}); return true;
+    case kBinInt: builder.push(Value::integer(reader.little_endian<std::int32_t>())); return true;
+    case kBinInt1: builder.push(Value::integer(reader.byte())); return true;
+    case kBinInt2: builder.push(Value::integer(reader.little_endian<std::uint16_t>())); return true;
+    case kLong1: push_long(reader, builder, reader.byte()); return true;
+    case kLong4: push_long(reader, builder, signed_length(reader.little_endian<std::int32_t>(), offset)); return true;
+    case kBinFloat: {
+      const auto bits = reader.little_endian<std::uint64_t>();
+      builder.push_float(std::bit_cast<double>(__builtin_bswap64(bits)));
+      return true;
+    }
+    case kShortBinUnicode:
+    case kShortBinString:
+    case kShortBinBytes: builder.push_text(reader.bytes(reader.byte())); return true;
+    case kBinUnicode:
+    case kBinBytes: builder.push_text(reader.bytes(reader.little_endian<std::uint32_t>())); return true;
+    case kBinString:
+      builder.push_text(reader.bytes(signed_length(reader.little_endian<std::int32_t>(), offset)));
+      return true;
+    case kBinUnicode8:
+    case kBinBytes8:
+    case kByteArray8: builder.push_text(reader.bytes(reader.little_endian<std::uint64_t>())); return true;
+    default: return false;
+  }
+}
+
+// Containers. False if `op` is something else.
+bool build_container(unsigned char op, ObjectBuilder& builder) {
+  switch (op) {
+    case kEmptyDict: builder.push_empty_dict(); return true;
+    case kMark: builder.mark(); return true;
+    case kSetItems: builder.set_items(); return true;
+    case kSetItem: builder.set_item(); return true;
+    case kEmptyList:
+    case kEmptyTuple:
+    case kEmptySet: builder.push_empty_list(); return true;
+    case kAppends:
+    case kAddItems: builder.appends(); return true;
+    case kAppend: builder.append(); return true;
+    case kTuple:
+    case kList:
+    case kFrozenSet: builder.sequence_from_mark(); return true;
+    case kTuple1: builder.sequence_of(1); return true;
+    case kTuple2: builder.sequence_of(2); return true;
+    case kTuple3: builder.sequence_of(3); return true;
+    case kDict: builder.dict_from_mark(); return true;
+    case kPop: builder.pop(); return true;
+    case kPopMark: builder.pop_mark(); return true;
+    case kDup: builder.duplicate_top(); return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void read_pickle(ByteReader& reader, ObjectBuilder& builder) {
+  for (;;) {
+    const unsigned char op = reader.byte();
+    switch (op) {
+      // Nine opcodes in ten are one of these.
+      case kBinGet: builder.memo_get(reader.byte()); continue;
+      case kLongBinGet: builder.memo_get(reader.little_endian<std::uint32_t>()); continue;
+      case kMemoize: builder.memo_put_next(); continue;
+      case kBinPut: builder.memo_put(reader.byte()); continue;
+      case kLongBinPut: builder.memo_put(reader.little_endian<std::uint32_t>()); continue;
+      case kFrame: reader.skip(8); continue;
+      case kStop: return;
+      default: break;
+    }
+    const std::uint64_t offset = reader.offset() - 1;
+    if (op == kProto) {
+      read_proto(reader, offset);
+    } else if (!read_scalar(op, reader, builder, offset) && !build_container(op, builder)) {
+      refuse(op, offset);
+    }
+  }
+}
+
+}  // namespace ullage
