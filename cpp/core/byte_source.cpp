@@ -23,7 +23,7 @@ std::size_t FileSource::read(char* out, std::size_t capacity) {
 
 std::size_t MemorySource::read(char* out, std::size_t capacity) {
   const std::size_t count = std::min(capacity, bytes_.size());
-  std::memcpy(out, bytes_.data(), count);
+  if (count > 0) std::memcpy(out, bytes_.data(), count);  // an empty view may point nowhere
   bytes_.remove_prefix(count);
   return count;
 }

@@ -1,0 +1,30 @@
+"""The errors that ullage raises. A message says what is wrong, where, and how to go on."""
+
+from __future__ import annotations
+
+
+class UllageError(Exception):
+    """Base of every error that ullage raises on purpose."""
+
+
+class TraceError(UllageError, ValueError):
+    """A file that cannot be read as a trace.
+
+    Attributes:
+        path: The file, or "" where the bytes did not come from one.
+        offset: The byte, after decompression, at which reading stopped.
+        expected: What should have been there.
+        found: What was there.
+    """
+
+    def __init__(self, *, offset: int, expected: str, found: str, path: str = "") -> None:
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+        where = f"{path}: " if path else ""
+        super().__init__(f"{where}at byte {offset:,}: expected {expected}, found {found}")
+
+    def with_path(self, path: str) -> TraceError:
+        """Return the same error, naming the file."""
+        return TraceError(offset=self.offset, expected=self.expected, found=self.found, path=path)

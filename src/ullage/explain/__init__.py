@@ -1,0 +1,6 @@
+"""Explanations: one file per finding, each a pure function of one device's trace."""
+
+from ullage.explain.explain import explain
+from ullage.explain.finding import SEVERITIES, Finding, Kind, Severity
+
+__all__ = ["SEVERITIES", "Finding", "Kind", "Severity", "explain"]

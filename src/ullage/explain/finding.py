@@ -1,0 +1,60 @@
+"""A finding: one thing that costs memory, with its size, the line behind it, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ullage.trace import Frame
+
+Kind = Literal["peak", "growth", "held", "fragmentation", "oom", "private_pool", "stream", "churn", "recording"]
+Severity = Literal["info", "warning", "error"]
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that a trace shows.
+
+    Attributes:
+        kind: What sort of thing it is.
+        severity: "error" stopped the program, "warning" costs memory or time, "info" explains.
+        device: The device's number.
+        bytes: How much memory it is about.
+        title: The answer in one line.
+        why: What shows it.
+        next_step: What to do.
+        site: The line behind it, innermost first: the user's own frame and the frames of theirs that called it.
+        evidence: The figures, as plain data: bytes and microseconds as integers.
+    """
+
+    kind: Kind
+    severity: Severity
+    device: int
+    bytes: int
+    title: str
+    why: str
+    next_step: str
+    site: tuple[Frame, ...] = ()
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as plain data with stable keys."""
+        return {
+            "kind": self.kind,
+            "severity": self.severity,
+            "device": self.device,
+            "bytes": self.bytes,
+            "title": self.title,
+            "why": self.why,
+            "next_step": self.next_step,
+            "site": [frame_json(frame) for frame in self.site],
+            "evidence": self.evidence,
+        }
+
+
+def frame_json(frame: Frame) -> dict[str, Any]:
+    """Return a frame as plain data."""
+    return {"file": frame.file, "line": frame.line, "function": frame.function}

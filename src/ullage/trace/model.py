@@ -1,0 +1,365 @@
+"""The trace: the history of one process's GPU memory, device by device."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ullage import _core
+from ullage.errors import UllageError
+from ullage.trace.completeness import Completeness, completeness_of
+from ullage.trace.sites import Sites
+from ullage.trace.snapshot import read_tables
+from ullage.trace.tables import NONE, Action, Blocks, Counters, CounterSeries, Events, Layout, Segments
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ullage.trace.steps import Steps
+
+Setting = bool | int | float | str
+
+
+def load(path: str | os.PathLike[str], *, mine: str | None = None) -> Trace:
+    """Load a memory snapshot.
+
+    Args:
+        path: What `torch.cuda.memory._dump_snapshot` wrote (pickle), the same as JSON, or either compressed with gzip,
+            xz or zstd.
+        mine: A regular expression; files whose path it is found in are the user's own. None: everything outside
+            installed packages and the standard library.
+
+    Raises:
+        TraceError: The file cannot be read, or is no snapshot. Nothing in it was executed.
+        UllageError: `mine` is no regular expression.
+
+    Cost: linear in the file; reconstruction waits until it is asked for.
+    """
+    if mine is not None:
+        try:
+            re.compile(mine)
+        except re.error as error:
+            raise UllageError(f"--mine {mine!r} is no regular expression: {error}") from None
+    return Trace(read_tables(path), path=os.fspath(path), mine=mine)
+
+
+class Trace:
+    """One process's GPU memory over time.
+
+    Attributes:
+        path: The file that it came from.
+        settings: The allocator's settings; nested ones with dots, as in `roundup_power2_divisions.256`.
+        devices: The devices that have events or segments, by number.
+    """
+
+    def __init__(self, tables: _core.Tables, *, path: str = "", mine: str | None = None) -> None:
+        self.path = path
+        self.tables = tables
+        self.settings: dict[str, Setting] = tables.settings
+        self.sites = Sites(tables, mine)
+        self.devices = tuple(DeviceTrace(self, row) for row in range(len(tables.devices)))
+
+    @property
+    def torch_version(self) -> str:
+        """The torch version, as far as the file tells: its own word, or a range that its keys allow."""
+        return self.tables.torch_version or _version_from_keys(self.tables)
+
+    def device(self, number: int | None = None) -> DeviceTrace:
+        """Return one device; None is the one with the most events.
+
+        Raises:
+            UllageError: The trace has no such device.
+        """
+        if number is None and self.devices:
+            return max(self.devices, key=lambda device: device.num_events)
+        for device in self.devices:
+            if device.number == number:
+                return device
+        have = ", ".join(str(device.number) for device in self.devices) or "none"
+        raise UllageError(f"{self.path or 'the trace'} has no device {number} (it has: {have})")
+
+    def live_at(self, at: str | int = "peak", *, device: int | None = None) -> NDArray[np.int64]:
+        """Return the rows of `DeviceTrace.blocks` that are allocated at an instant; see `DeviceTrace.live_at`."""
+        return self.device(device).live_at(at)
+
+    def layout_at(self, at: str | int = "peak", *, device: int | None = None) -> Layout:
+        """Return the layout of every segment at an instant; see `DeviceTrace.layout_at`."""
+        return self.device(device).layout_at(at)
+
+
+class DeviceTrace:
+    """One device of a trace. Everything derived is worked out once, when it is first asked for."""
+
+    def __init__(self, trace: Trace, row: int) -> None:
+        self.trace = trace
+        self._row = row
+        self.number, self._begin, self._end = trace.tables.devices[row]
+        self._layouts: dict[int, Layout] = {}
+
+    @property
+    def num_events(self) -> int:
+        """The number of recorded events."""
+        return self._end - self._begin
+
+    @property
+    def num_segments(self) -> int:
+        """The number of segments in the file's final layout."""
+        return self.trace.tables.num_device_segments(self.number)
+
+    @cached_property
+    def history(self) -> _core.History:
+        """The reconstruction. Cost: linear in the events."""
+        return _core.rebuild(self.trace.tables, self.number)
+
+    @cached_property
+    def completeness(self) -> Completeness:
+        """How much of the history the file holds."""
+        return completeness_of(self.trace.tables, self.history, self._row)
+
+    @property
+    def peak(self) -> Counters:
+        """The largest value of each of the four sums over the recorded time; not all at one instant."""
+        return Counters(*self.history.peak)
+
+    @property
+    def end(self) -> Counters:
+        """The four sums after the last event."""
+        return Counters(*self.history.end)
+
+    @property
+    def span_us(self) -> tuple[int, int]:
+        """The times of the first and the last event; (0, 0) without events."""
+        return self.trace.tables.event_span(self._begin, self._end) if self.num_events else (0, 0)
+
+    def verify(self) -> dict[str, int]:
+        """Run the allocator's own search for each request, and compare all that was rebuilt with the recorded.
+
+        Returns:
+            Counts: `allocs`, `address_matches`, `segments`, `segment_matches`, `final_blocks`, `final_block_matches`,
+            `undetermined_blocks`, and `first_mismatch_event` (-1: none).
+
+        Cost: an ordered search for each request, O(events x log(free blocks)).
+        """
+        counts: dict[str, int] = _core.rebuild(self.trace.tables, self.number, verify=True, counters=False).verification
+        return counts
+
+    @cached_property
+    def events(self) -> Events:
+        """The recorded events."""
+        t, rows = self.trace.tables, slice(self._begin, self._end)
+        return Events(
+            action=t.event_action[rows],
+            address=t.event_address[rows],
+            size_bytes=t.event_size[rows],
+            stream=t.event_stream[rows],
+            time_us=t.event_time[rows],
+            site=t.event_site[rows],
+            pool=t.event_pool[rows],
+        )
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Every block that was ever handed out."""
+        h = self.history
+        return Blocks(
+            birth=h.block_birth,
+            free_requested=h.block_free_requested,
+            death=h.block_death,
+            address=h.block_address,
+            size_bytes=h.block_size,
+            requested_bytes=h.block_requested_size,
+            site=h.block_site,
+            segment=h.block_segment,
+            is_open=h.block_is_open,
+        )
+
+    @cached_property
+    def segments(self) -> Segments:
+        """Every segment that ever was."""
+        h = self.history
+        return Segments(
+            birth=h.segment_birth,
+            death=h.segment_death,
+            address=h.segment_address,
+            size_bytes=h.segment_size,
+            stream=h.segment_stream,
+            pool=h.segment_pool,
+            pool_size=h.segment_pool_size,
+            is_expandable=h.segment_is_expandable,
+            site=h.segment_site,
+        )
+
+    @cached_property
+    def counters(self) -> CounterSeries:
+        """The four sums after each event."""
+        h = self.history
+        return CounterSeries(
+            requested_bytes=h.requested,
+            allocated_bytes=h.allocated,
+            active_bytes=h.active,
+            reserved_bytes=h.reserved,
+        )
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The iterations of the user's loop."""
+        from ullage.trace.steps import find_steps
+
+        return find_steps(self)
+
+    def annotation_starts(self) -> dict[str, list[int]]:
+        """Return the start times of this device's annotations by name; a number at the end of a name is dropped."""
+        t = self.trace.tables
+        starts: dict[str, list[int]] = {}
+        rows = zip(
+            t.annotation_name.tolist(),
+            t.annotation_stage.tolist(),
+            t.annotation_device.tolist(),
+            t.annotation_time.tolist(),
+            strict=True,
+        )
+        for name_id, stage, device, time_us in rows:
+            if stage != 0 or name_id == NONE or device not in (NONE, self.number):
+                continue
+            name = re.sub(r"[\s#:_-]*\d+$", "", t.text(name_id))
+            starts.setdefault(name, []).append(time_us)
+        return starts
+
+    def pool_name(self, pool: int) -> str:
+        """Name a pool as PyTorch numbers it; `NONE` is the default pool."""
+        return "default" if pool == NONE else "({}, {})".format(*self.trace.tables.pools[pool])
+
+    def ooms(self) -> NDArray[np.int64]:
+        """Return the events at which the allocator gave up."""
+        import numpy as np
+
+        return np.flatnonzero(self.events.action == Action.OOM)
+
+    def event_at(self, at: str | int) -> int:
+        """Return the event that an instant stands for; the state meant is the one after it.
+
+        Args:
+            at: "peak" (of allocated bytes), "reserved_peak", "end", "oom" (the first), or a time in microseconds: since
+                the epoch, or since the first event when it is smaller than that.
+
+        Returns:
+            An event index; `NONE` is the state before the first event.
+
+        Raises:
+            UllageError: There is no such instant.
+        """
+        if at == "peak":
+            return self.history.peak_event[1]
+        if at == "reserved_peak":
+            return self._served(self.history.peak_event[3])
+        if at == "end":
+            return self.num_events - 1
+        if at == "oom":
+            ooms = self.ooms()
+            if not len(ooms):
+                raise UllageError(f"device {self.number} met no out-of-memory error in this recording")
+            return int(ooms[0])
+        if isinstance(at, str):
+            raise UllageError(f"no instant is called {at!r} (peak, reserved_peak, end, oom, or a time)")
+        first, last = self.span_us
+        moment = at if at >= first else first + at
+        if not self.num_events or moment < first or moment > last:
+            raise UllageError(f"the recording of device {self.number} spans {last - first:,} µs; {at:,} µs is outside")
+        import numpy as np
+
+        return int(np.searchsorted(self.events.time_us, moment, side="right")) - 1
+
+    def _served(self, event: int) -> int:
+        """Return the allocation that a new segment was made for, if it follows at once."""
+        if event == NONE:
+            return NONE
+        actions = self.events.action
+        grows = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+        served = event
+        while served + 1 < self.num_events and actions[served] in grows:
+            served += 1
+        return served if actions[served] == Action.ALLOC else event
+
+    def live_at(self, at: str | int = "peak") -> NDArray[np.int64]:
+        """Return the rows of `blocks` that are allocated at an instant, oldest first.
+
+        Args:
+            at: As in `event_at`.
+
+        Raises:
+            UllageError: There is no such instant.
+        """
+        return self.live_after(self.event_at(at))
+
+    def live_after(self, event: int) -> NDArray[np.int64]:
+        """Return the rows of `blocks` that are allocated after an event (`NONE`: before the first)."""
+        import numpy as np
+
+        blocks = self.blocks
+        freed = blocks.free_requested
+        return np.flatnonzero((blocks.birth <= event) & ((freed == NONE) | (freed > event)))
+
+    def layout_at(self, at: str | int = "peak") -> Layout:
+        """Return the layout of every segment at an instant.
+
+        Args:
+            at: As in `event_at`.
+
+        Raises:
+            UllageError: There is no such instant.
+
+        Cost: one pass over the events up to it, unless it was asked for before.
+        """
+        event = self.event_at(at)
+        return self.layouts_after([event])[event]
+
+    def layouts_after(self, events: list[int]) -> dict[int, Layout]:
+        """Return the layouts after several events in one pass."""
+        missing = sorted({event for event in events if event not in self._layouts})
+        if missing:
+            tables = _core.layouts_after(self.trace.tables, self.number, missing)
+            for event, table in zip(missing, tables, strict=True):
+                self._layouts[event] = _layout_of(event, table)
+        return {event: self._layouts[event] for event in events}
+
+
+def _layout_of(event: int, table: _core.LayoutTable) -> Layout:
+    import numpy as np
+
+    counts = table.blocks_end - table.blocks_begin
+    segment_of_block = np.repeat(np.arange(len(counts)), counts)
+    return Layout(
+        event=event,
+        segment=table.segment_lifetime[segment_of_block],
+        address=table.address,
+        size_bytes=table.size,
+        requested_bytes=table.requested_size,
+        state=table.state,
+        lifetime=table.lifetime,
+        segment_rows=table.segment_lifetime,
+        segment_address=table.segment_address,
+        segment_bytes=table.segment_size,
+        segment_of_block=segment_of_block,
+    )
+
+
+# The first release that writes each key; the newest key present gives the lower bound. `pool_id` arrived in 2.12.
+_KEY_SINCE = (
+    ("pool_id", "2.12 or newer"),
+    ("user_metadata", "2.10 or 2.11"),
+    ("compile_context", "2.8 or 2.9"),
+    ("external_annotations", "2.5 to 2.7"),
+    ("allocator_settings", "2.3 or 2.4"),
+    ("time_us", "2.2"),
+    ("is_expandable", "2.1"),
+)
+
+
+def _version_from_keys(tables: _core.Tables) -> str:
+    if "category" in tables.seen_keys:
+        return ""  # made from a profile, which has keys of its own
+    seen = set(tables.seen_keys)
+    return next((version for key, version in _KEY_SINCE if key in seen), "2.0" if "history" in seen else "")

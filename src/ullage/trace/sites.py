@@ -1,0 +1,148 @@
+"""Sites: the stacks that allocate, and which of their frames is the user's own."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ullage.trace.tables import NONE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ullage import _core
+
+# Python files that are not the user's: installed packages, the standard library, code made at run time.
+_LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages)/|(^|/)lib(64)?/python\d|^<(frozen|string|__array)|(^|/)torch/|"
+    r"^(contextlib|threading|functools|runpy|concurrent/futures/.*)\.py$|/torchinductor_|^<eval_with_key>"
+)
+_TORCH = re.compile(r"(^|/)torch/")
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        place = f"{_short(self.file)}:{self.line}" if self.line else _short(self.file)
+        return f"{place} {self.function}".strip()
+
+
+NO_STACK = Frame("(no Python stack)", 0, "")
+"""Stands for allocations made where no Python stack was recorded; in training that is mostly autograd's backward."""
+
+
+def _short(file: str) -> str:
+    for marker in ("site-packages/", "dist-packages/"):
+        _, found, rest = file.rpartition(marker)
+        if found:
+            return rest
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 else file
+
+
+class Sites:
+    """The sites of a trace, and the frame that leads each: the innermost one of the user's own code.
+
+    Where no frame is the user's, the innermost Python frame outside torch leads, then any Python frame, then any frame.
+    """
+
+    def __init__(self, tables: _core.Tables, mine: str | None = None) -> None:
+        self._tables = tables
+        self._mine = re.compile(mine) if mine else None
+        self._frames: dict[int, Frame] = {}
+
+    def frame(self, frame_id: int) -> Frame:
+        """Return one frame by its id; `NONE` is `NO_STACK`."""
+        if frame_id == NONE:
+            return NO_STACK
+        found = self._frames.get(frame_id)
+        if found is None:
+            found = self._frames[frame_id] = Frame(*self._tables.frame(frame_id))
+        return found
+
+    def stack(self, site: int) -> tuple[Frame, ...]:
+        """Return a site's frames, innermost first; empty where none were recorded."""
+        return tuple(self.frame(frame_id) for frame_id in self._frame_ids(site))
+
+    def user_stack(self, site: int) -> tuple[Frame, ...]:
+        """Return the leading frame and the user's own frames that called it; library frames fold."""
+        frame_ids = self._frame_ids(site)
+        if not frame_ids:
+            return ()
+        lead = int(self.leads[site])
+        after = frame_ids[frame_ids.index(lead) + 1 :]
+        ranks = self._ranks
+        return tuple(self.frame(i) for i in [lead, *(i for i in after if ranks[i] == 0)])
+
+    def leaf(self, site: int) -> Frame | None:
+        """Return the library frame in which the leading frame's allocation happened, if it is another one."""
+        frame_ids = self._frame_ids(site)
+        if not frame_ids:
+            return None
+        lead = int(self.leads[site])
+        inner = [i for i in frame_ids[: frame_ids.index(lead)] if self._ranks[i] < 3]
+        return self.frame(inner[0]) if inner else None
+
+    def _frame_ids(self, site: int) -> list[int]:
+        if site == NONE:
+            return []
+        starts = self._starts
+        return [int(i) for i in self._flat[starts[site] : starts[site + 1]]]
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        return self._tables.site_starts
+
+    @cached_property
+    def _flat(self) -> NDArray[np.int32]:
+        return self._tables.site_frames
+
+    @cached_property
+    def _ranks(self) -> list[int]:
+        """By frame: 0 the user's, 1 a Python library, 2 torch's Python, 3 native."""
+        return [self._rank(self.frame(i)) for i in range(self._tables.num_frames)]
+
+    def _rank(self, frame: Frame) -> int:
+        if self._mine is not None:
+            if self._mine.search(frame.file):
+                return 0
+            return 1 if frame.line and frame.file.endswith(".py") else 3
+        is_python = frame.file.endswith((".py", ".ipynb")) or re.match(r"^<ipython-input|^/tmp/ipykernel", frame.file)
+        if not is_python:
+            return 3
+        if _LIBRARY.search(frame.file):
+            return 2 if _TORCH.search(frame.file) else 1
+        return 0
+
+    @cached_property
+    def leads(self) -> NDArray[np.int32]:
+        """The leading frame's id for each site."""
+        import numpy as np
+
+        starts, flat = self._starts, self._flat
+        num_sites = len(starts) - 1
+        leads = np.full(num_sites, NONE, dtype=np.int32)
+        if not len(flat):
+            return leads
+        ranks = np.asarray(self._ranks, dtype=np.int64)[flat]
+        # The best rank of each site, then the first place that has it: one sortable number for both.
+        order = ranks * len(flat) + np.arange(len(flat))
+        filled = starts[:-1] < starts[1:]
+        best = np.minimum.reduceat(order, starts[:-1][filled])
+        leads[filled] = flat[best % len(flat)]
+        return leads
+
+    def lead_of(self, sites: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the leading frame's id for each of `sites`; `NONE` stays `NONE`."""
+        import numpy as np
+
+        if not len(self.leads):
+            return np.full(len(sites), NONE, dtype=np.int32)
+        return np.where(sites == NONE, NONE, self.leads[np.maximum(sites, 0)]).astype(np.int32)
