@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <random>
 #include <vector>
 
+#include "core/salted_hash.hpp"
 #include "core/units.hpp"
 
 namespace ullage {
@@ -50,16 +50,8 @@ class AddressMap {
     std::int32_t row = kNone;
   };
 
-  // Odd, and different in each process: a file cannot be made so that its addresses collide.
-  static std::uint64_t multiplier() {
-    static const std::uint64_t drawn = 0x9e3779b97f4a7c15ULL ^ (std::uint64_t{std::random_device{}()} << 17);
-    return drawn;
-  }
-
   std::size_t mask() const { return slots_.size() - 1; }
-  std::size_t home(Address address) const {
-    return static_cast<std::size_t>(((address >> 9) * multiplier()) >> 20) & mask();
-  }
+  std::size_t home(Address address) const { return static_cast<std::size_t>(hash_number(address)) & mask(); }
   void grow() {
     std::vector<Slot> before = std::move(slots_);
     slots_.assign(before.size() * 2, {});

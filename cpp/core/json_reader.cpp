@@ -212,7 +212,10 @@ class JsonParser {
         throw TraceError(reader_.offset(), "the second half of a surrogate pair", "something else");
       }
       const std::uint32_t low = hex4();
-      code = 0x10000 + ((code - 0xd800) << 10) + ((low - 0xdc00) & 0x3ff);
+      if (low < 0xdc00 || low >= 0xe000) {
+        throw TraceError(reader_.offset(), "the second half of a surrogate pair", "another character");
+      }
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
     if (code >= 0xdc00 && code < 0xe000) code = 0xfffd;
     const auto put = [&](std::uint32_t byte) { token_.push_back(static_cast<char>(byte)); };

@@ -4,7 +4,7 @@
 
 namespace ullage {
 namespace {
-constexpr std::uint64_t kMemoGap = 1 << 16;  // a memo index further ahead than this is kept in a hash map
+constexpr std::uint64_t kMemoGap = 1 << 16;  // a memo index further ahead of the slots put is kept in a hash map
 constexpr std::size_t kRowLimit = std::size_t{1} << 31;
 }  // namespace
 
@@ -73,20 +73,22 @@ std::size_t ObjectBuilder::below_mark_as(ValueKind kind, std::size_t first) cons
   return stack_[first - 1].row();
 }
 
+// No pickler appends to a list that it has used: the sites of a list that kept growing would be quadratic in the file.
+Sequence& ObjectBuilder::growing(std::size_t row) {
+  if (sequences_[row].site_known) fail("a list that is complete when it is used as a stack", "one that grows afterwards");
+  return sequences_[row];
+}
+
 void ObjectBuilder::append() {
   const Value item = top();
-  const std::size_t row = below_mark_as(ValueKind::kSequence, stack_.size() - 1);
-  sequences_[row].items.push_back(item);
-  sequences_[row].site_known = false;
+  growing(below_mark_as(ValueKind::kSequence, stack_.size() - 1)).items.push_back(item);
   stack_.pop_back();
 }
 
 void ObjectBuilder::appends() {
   const std::size_t first = take_mark();
-  const std::size_t row = below_mark_as(ValueKind::kSequence, first);
-  Sequence& sequence = sequences_[row];
+  Sequence& sequence = growing(below_mark_as(ValueKind::kSequence, first));
   sequence.items.insert(sequence.items.end(), stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
-  sequence.site_known = false;
   stack_.resize(first);
 }
 
@@ -133,16 +135,16 @@ void ObjectBuilder::dict_from_mark() {
 
 void ObjectBuilder::memo_put(std::uint64_t index) {
   const Value value = top();
-  if (index < memo_.size()) {
-    memo_count_ += memo_[index].kind() == ValueKind::kUnset;
-    memo_[index] = value;
-  } else if (index <= memo_.size() + kMemoGap) {
-    memo_.resize(index, Value(ValueKind::kUnset, 0));
-    memo_.push_back(value);
-    ++memo_count_;
-  } else {
-    memo_count_ += sparse_memo_.insert_or_assign(index, value).second;
+  if (index >= memo_.size()) {
+    if (index > 2 * memo_count_ + kMemoGap) {
+      memo_count_ += sparse_memo_.insert_or_assign(index, value).second;
+      return;
+    }
+    memo_.resize(index + 1, Value(ValueKind::kUnset, 0));
   }
+  const bool is_new = memo_[index].kind() == ValueKind::kUnset;
+  if (is_new && (sparse_memo_.empty() || sparse_memo_.erase(index) == 0)) ++memo_count_;
+  memo_[index] = value;
 }
 
 void ObjectBuilder::memo_get(std::uint64_t index) {

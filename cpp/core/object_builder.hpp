@@ -79,6 +79,7 @@ class ObjectBuilder {
   Value top();
   std::size_t take_mark();
   std::size_t below_mark_as(ValueKind kind, std::size_t first) const;
+  Sequence& growing(std::size_t row);
   void add_pairs(std::size_t dict, std::size_t first);
   RecordKind classify(std::uint64_t keys) const;
   std::int32_t new_row(RecordKind kind);
@@ -122,6 +123,7 @@ class ObjectBuilder {
   std::vector<Sequence> sequences_;
   std::vector<WideInt> wide_;
   std::vector<double> floats_;
+  std::size_t num_settings_visits_ = 0;
   std::uint64_t seen_ = 0;                 // bits of Key
   std::vector<std::uint8_t> unknown_seen_;  // by StringId
 };

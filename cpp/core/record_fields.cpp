@@ -243,6 +243,8 @@ void ObjectBuilder::set_block_field(std::size_t row, Key key, Value value) {
 void ObjectBuilder::set_legacy_history(std::size_t row, Value history) {
   if (history.kind() != ValueKind::kSequence || sequences_[history.row()].items.empty()) return;
   const Value newest = sequences_[history.row()].items.front();
+  constexpr std::size_t kMaxKeys = 64;  // it has three; a long one, shared by many blocks, would be searched for each
+  if (const Pairs* pairs = generic(newest); pairs == nullptr || pairs->size() > kMaxKeys) return;
   if (const Value* size = find(newest, Key::kRealSize)) set_block_field(row, Key::kRequestedSize, *size);
   if (const Value* frames = find(newest, Key::kFrames)) set_block_field(row, Key::kFrames, *frames);
 }

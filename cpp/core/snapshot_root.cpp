@@ -231,9 +231,11 @@ void ObjectBuilder::finish_annotations(Value annotations) {
 void ObjectBuilder::flatten_settings(const std::string& prefix, Value value, int depth) {
   constexpr int kMaxDepth = 4;
   constexpr std::size_t kMaxSettings = 1000;
-  if (tables_.settings.size() >= kMaxSettings) return;
+  constexpr std::size_t kMaxVisits = 100'000;  // a file can name one dictionary many times over
+  if (tables_.settings.size() >= kMaxSettings || ++num_settings_visits_ > kMaxVisits) return;
   const auto inner = [&](std::string_view name) {
-    return prefix.empty() ? std::string(name) : prefix + "." + std::string(name.substr(0, 80));
+    const std::string last(name.substr(0, 80));
+    return prefix.empty() ? last : prefix + "." + last;
   };
   switch (value.kind()) {
     case ValueKind::kBool: tables_.settings.emplace_back(prefix, value.payload() != 0); return;

@@ -2,18 +2,21 @@
 
 #include <algorithm>
 
+#include "core/salted_hash.hpp"
+
 namespace ullage {
 namespace {
 
-std::size_t mix(std::size_t hash, std::size_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccdULL;
+std::size_t hash_of(const Frame& frame) {
+  const std::uint64_t names = std::uint64_t{static_cast<std::uint32_t>(frame.file)} << 32 |
+                              static_cast<std::uint32_t>(frame.function);
+  return static_cast<std::size_t>(fold_product(hash_number(names) ^ static_cast<std::uint32_t>(frame.line)));
 }
 
-std::size_t hash_of(const Frame& frame) {
-  std::size_t hash = mix(0, static_cast<std::uint32_t>(frame.file));
-  hash = mix(hash, static_cast<std::uint32_t>(frame.function));
-  return mix(hash, static_cast<std::uint32_t>(frame.line)) >> 7;
+std::size_t hash_of(std::span<const FrameId> frames) {
+  std::uint64_t hash = hash_number(frames.size());
+  for (const FrameId frame : frames) hash = fold_product(hash ^ static_cast<std::uint32_t>(frame));
+  return static_cast<std::size_t>(hash);
 }
 
 }  // namespace
@@ -44,9 +47,7 @@ FrameId FrameTable::intern(const Frame& frame) {
 SiteTable::SiteTable() : slots_(1024, kNone) {}
 
 SiteId SiteTable::intern(std::span<const FrameId> frames) {
-  std::size_t hash = 0;
-  for (const FrameId frame : frames) hash = mix(hash, static_cast<std::uint32_t>(frame));
-  hash >>= 7;
+  const std::size_t hash = hash_of(frames);
   std::size_t mask = slots_.size() - 1;
   std::size_t slot = hash & mask;
   for (; slots_[slot] != kNone; slot = (slot + 1) & mask) {

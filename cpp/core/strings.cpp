@@ -1,13 +1,13 @@
 #include "core/strings.hpp"
 
-#include <functional>
+#include "core/salted_hash.hpp"
 
 namespace ullage {
 
 StringTable::StringTable() : slots_(1024, kNone) {}
 
 StringId StringTable::intern(std::string_view text) {
-  const std::size_t hash = std::hash<std::string_view>{}(text);
+  const auto hash = static_cast<std::size_t>(hash_text(text));
   const std::size_t mask = slots_.size() - 1;
   std::size_t slot = hash & mask;
   while (slots_[slot] != kNone) {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ullage.explain.finding import frame_json
-from ullage.trace import NO_STACK, NONE, Frame
+from ullage.trace import BEFORE, BEFORE_ID, NO_STACK, NONE, Frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class SiteShare:
     Attributes:
         lead: The leading frame; `NO_STACK` where none was recorded.
         stack: The leading frame and the user's frames that called it, for the largest part.
-        via: The library frame that allocated, where it is another one.
+        via: The library frames inside it that allocated, with the bytes of each, largest first.
         bytes: The sum of the weights.
         num_blocks: The number of blocks.
         oldest_us: The age of the oldest block; None if it was there before the recording.
@@ -36,7 +36,7 @@ class SiteShare:
 
     lead: Frame
     stack: tuple[Frame, ...]
-    via: Frame | None
+    via: tuple[tuple[Frame, int], ...]
     bytes: int
     num_blocks: int
     oldest_us: int | None
@@ -46,7 +46,7 @@ class SiteShare:
         """Return the share as plain data."""
         return {
             "site": [frame_json(frame) for frame in self.stack],
-            "via": frame_json(self.via) if self.via else None,
+            "via": [frame_json(frame) | {"bytes": size} for frame, size in self.via],
             "bytes": self.bytes,
             "num_blocks": self.num_blocks,
             "oldest_us": self.oldest_us,
@@ -71,19 +71,19 @@ def share_by_site(
     if weights is None:
         weights = blocks.size_bytes[rows]
     sites = blocks.site[rows]
-    leads, group = np.unique(device.trace.sites.lead_of(sites), return_inverse=True)
+    leads, group = np.unique(leads_of(device, rows), return_inverse=True)
     sums = _exact_sums(group, weights, len(leads))
     counts = np.bincount(group, minlength=len(leads))
     shares = []
     births = blocks.birth[rows]
     for index in np.argsort(-sums, kind="stable"):
         inside = np.flatnonzero(group == index)
-        biggest_site = _heaviest(sites[inside], weights[inside])
+        by_weight = _by_weight(sites[inside], weights[inside])
         shares.append(
             SiteShare(
                 lead=device.trace.sites.frame(int(leads[index])),
-                stack=device.trace.sites.user_stack(biggest_site),
-                via=device.trace.sites.leaf(biggest_site),
+                stack=device.trace.sites.user_stack(by_weight[0][0]),
+                via=_via(device, by_weight),
                 bytes=int(sums[index]),
                 num_blocks=int(counts[index]),
                 oldest_us=age_us(device, int(births[inside].min()), event),
@@ -99,9 +99,28 @@ def _exact_sums(group: NDArray[np.int64], weights: NDArray[np.int64], num_groups
     return sums
 
 
-def _heaviest(sites: NDArray[np.int32], weights: NDArray[np.int64]) -> int:
+def _by_weight(sites: NDArray[np.int32], weights: NDArray[np.int64]) -> list[tuple[int, int]]:
     distinct, group = np.unique(sites, return_inverse=True)
-    return int(distinct[np.argmax(_exact_sums(group, weights, len(distinct)))])
+    sums = _exact_sums(group, weights, len(distinct))
+    order = np.argsort(-sums, kind="stable")
+    return [(int(distinct[i]), int(sums[i])) for i in order]
+
+
+def _via(device: DeviceTrace, by_weight: list[tuple[int, int]]) -> tuple[tuple[Frame, int], ...]:
+    inside: dict[Frame, int] = {}
+    for site, size in by_weight:
+        leaf = device.trace.sites.leaf(site)
+        if leaf is not None:
+            inside[leaf] = inside.get(leaf, 0) + size
+    return tuple(sorted(inside.items(), key=lambda pair: -pair[1])[:5])
+
+
+def leads_of(device: DeviceTrace, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the leading frame's id for rows of `device.blocks`; `BEFORE_ID` where a block is older than the recording."""
+    blocks = device.blocks
+    sites = blocks.site[rows]
+    leads = device.trace.sites.lead_of(sites)
+    return np.where((sites == NONE) & (blocks.birth[rows] == NONE), BEFORE_ID, leads).astype(np.int32)
 
 
 def age_us(device: DeviceTrace, birth: int, event: int) -> int | None:
@@ -168,4 +187,6 @@ def _unrecorded(weights: NDArray[np.int64]) -> list[dict[str, Any]]:
 
 def describe(frame: Frame) -> str:
     """Name a leading frame in a sentence."""
-    return "requests without a Python stack" if frame == NO_STACK else str(frame)
+    if frame == NO_STACK:
+        return "requests without a Python stack (autograd's backward, as a rule)"
+    return "blocks from before the recording" if frame == BEFORE else str(frame)

@@ -42,7 +42,9 @@ def find_churn(device: DeviceTrace) -> list[Finding]:
     lead = site[0] if site else NO_STACK
     for burst in bursts:
         burst.pop("site")
-    what = f"{len(retries):,} allocator retries" if retries else f"Memory released {len(bursts):,} times"
+    what = _count(len(retries), "allocator retry", "allocator retries")
+    if not retries:
+        what = f"Memory given back {_count(len(bursts), 'time', 'times')}"
     severity = "warning" if len(retries) >= 3 or again >= peak or time_us >= 0.05 * span_us else "info"
     return [
         Finding(
@@ -50,8 +52,8 @@ def find_churn(device: DeviceTrace) -> list[Finding]:
             severity=severity,  # type: ignore[arg-type]
             device=device.number,
             bytes=again,
-            title=f"{what}: {len(frees):,} driver releases, {format_bytes(again)} asked for again",
-            why=f"The releases took {format_duration(time_us)} ({format_share(time_us, span_us)} of the recording); each "
+            title=f"{what}: {_count(len(frees), 'driver release', 'driver releases')}, {format_bytes(again)} asked for again",
+            why=f"They took at least {format_duration(time_us)} ({format_share(time_us, span_us)} of the recording); each "
             f"waits for the GPU. The largest, {format_bytes(worst['bytes'])}, was at {describe(lead)}.",
             next_step=_next_step(bool(retries), device),
             site=site,
@@ -65,6 +67,10 @@ def find_churn(device: DeviceTrace) -> list[Finding]:
             },
         )
     ]
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _next_step(has_retries: bool, device: DeviceTrace) -> str:
@@ -82,12 +88,15 @@ def _burst(device: DeviceTrace, run: NDArray[np.int64]) -> dict[str, Any]:
     events = device.events
     first, last = int(run[0]), int(run[-1])
     after = min(last + 1, device.num_events - 1)
+    reason = _reason(device, first, last)
+    # A retry ends with the driver allocation that it was made for.
+    until = after if reason in ("retry", "garbage_collection") else last
     return {
-        "reason": _reason(device, first, last),
+        "reason": reason,
         "event": first,
         "num_releases": len(run),
         "bytes": int(events.size_bytes[run].sum()),
-        "time_us": int(events.time_us[last] - events.time_us[first]),
+        "time_us": int(events.time_us[until] - events.time_us[first]),
         "since_start_us": int(events.time_us[first]) - device.span_us[0],
         "followed_by": Action(int(events.action[after])).name.lower(),
         "site": int(events.site[first]),

@@ -6,66 +6,101 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ullage.explain.attribution import describe, share_by_age, share_by_site
+from ullage.explain.attribution import SiteShare, describe, share_by_age, share_by_site
 from ullage.explain.finding import Finding, Severity
 from ullage.explain.waterfall import CAUSES, free_space, main_stream
 from ullage.trace import NONE, Action, BlockState, PoolSize
-from ullage.units import format_bytes, format_share
+from ullage.units import format_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ullage.trace import DeviceTrace, Layout
+    from ullage.trace import DeviceTrace, Frame, Layout
 
-_MIN_BYTES = 32 << 20
-_MIN_SHARE = 0.02  # of reserved: below, it is not worth a word
-_BAD_SHARE = 0.05
+_MIN_BYTES = 16 << 20
+_MIN_SHARE = 0.01  # of reserved: below, it is not worth a word
+_BAD_BYTES = 128 << 20
+_BAD_SHARE = 0.05  # of reserved, stuck beside live blocks or on another stream
+_BAD_FREE_SHARE = 0.25  # of reserved, free in any way
 
 
 def find_fragmentation(device: DeviceTrace) -> list[Finding]:
-    """Report free space stranded beside live blocks, at an OOM, else at the peak of reserved; silent below 2 %."""
+    """Report reserved memory that was free and did not serve: at an OOM, else at the peak of reserved.
+
+    Silent where it is under 1 % of what was reserved.
+    """
     if not device.num_events:
         return []
     instants = _instants(device)
-    layouts = device.layouts_after(list(instants.values()))
+    layouts = device.layouts_after(sorted(set(instants.values())))
     looks = {name: _look(device, layouts[event], event) for name, event in instants.items()}
     name = "oom" if "oom" in looks else "reserved_peak"
-    look = looks[name]
-    waste, reserved = look["stranded_bytes"], look["reserved_bytes"]
-    asked = look["request_bytes"]
-    if waste < max(_MIN_BYTES, _MIN_SHARE * reserved):
+    look, event = looks[name], instants[name]
+    stranded, reserved = look["stranded_bytes"], look["reserved_bytes"]
+    by_cause = {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
+    stuck = stranded + by_cause["other_stream"]
+    free = look["free_bytes"]
+    if stuck < max(_MIN_BYTES, _MIN_SHARE * reserved) and free < max(_BAD_BYTES, _BAD_FREE_SHARE * reserved):
         return []
-    bad = waste >= _BAD_SHARE * reserved or name == "oom"
-    severity: Severity = "warning" if bad else "info"
-    layout, event = layouts[instants[name]], instants[name]
-    rows, held_back = pinning(device, layout)
+    is_bad = stuck >= _BAD_SHARE * reserved or free >= _BAD_FREE_SHARE * reserved
+    rows, held_back = pinning(device, layouts[event])
     shares = share_by_site(device, rows, event, held_back)
     live = {share.lead: share.bytes for share in share_by_site(device, rows, event)}
-    pinning_json = [share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]} for share in shares]
-    top = shares[0]
-    when = {"oom": "at the out-of-memory error", "reserved_peak": "at the peak of reserved"}[name]
-    hole = f"the largest hole is {format_bytes(look['largest_hole_bytes'])}"
-    request = f", the request was {format_bytes(asked)}" if asked else ""
+    severity: Severity = "warning" if is_bad and free >= _BAD_BYTES else "info"
+    when = {"oom": "at the out-of-memory error", "reserved_peak": "when it peaked"}[name]
     return [
         Finding(
             kind="fragmentation",
             severity=severity,
             device=device.number,
-            bytes=waste,
-            title=f"{format_bytes(waste)} reserved but stranded beside live blocks {when}"
-            f" ({format_share(waste, reserved)} of reserved)",
-            why=f"{len(rows):,} blocks pin it, {hole}{request}. {describe(top.lead)} holds back "
-            f"{format_bytes(top.bytes)} with {format_bytes(live[top.lead])} of live blocks.",
-            next_step=_next_step(device, look),
-            site=top.stack,
+            bytes=stranded,
+            title=f"{format_bytes(free)} of the {format_bytes(reserved)} reserved {when} was free ({_split(look)})",
+            why=_why(look, len(rows), shares[0] if shares else None, live),
+            next_step=_next_step(device, look, bool(shares)),
+            site=shares[0].stack if shares else (),
             evidence={
                 "at": name,
-                "pinning": pinning_json,
+                "stranded_bytes": stranded,
+                "pinning": [
+                    share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]} for share in shares
+                ],
                 "pinning_by_age": share_by_age(device, rows, event, held_back),
                 "instants": looks,
             },
         )
     ]
+
+
+_CAUSE_WORDS = {
+    "stranded": "stranded beside live blocks",
+    "small_pool": "in the small pool",
+    "other_stream": "on other streams",
+    "private_pool": "in private pools",
+    "cached": "in whole segments",
+}
+
+
+def _split(look: dict[str, Any]) -> str:
+    rows = sorted(look["free_by_cause"], key=lambda row: -int(row["bytes"]))
+    told = [row for row in rows if row["bytes"] >= 0.02 * look["free_bytes"]]
+    return ", ".join(f"{format_bytes(row['bytes'])} {_CAUSE_WORDS[row['cause']]}" for row in told)
+
+
+def _why(look: dict[str, Any], num_pins: int, top: SiteShare | None, live: dict[Frame, int]) -> str:
+    hole, asked = look["largest_hole_bytes"], look["request_bytes"]
+    parts = []
+    if asked > hole:
+        largest = f" (the largest: {format_bytes(hole)})" if hole else ""
+        parts.append(f"No free block of the right pool and stream could serve {format_bytes(asked)}{largest}.")
+    elif hole:
+        parts.append(f"The largest hole was {format_bytes(hole)}.")
+    if top is not None and look["stranded_bytes"]:
+        parts.append(
+            f"{num_pins:,} live block{'s' * (num_pins > 1)} pin{'s' * (num_pins == 1)} the "
+            f"{format_bytes(look['stranded_bytes'])} beside them; {describe(top.lead)} holds back "
+            f"{format_bytes(top.bytes)} of it with {format_bytes(live[top.lead])}."
+        )
+    return " ".join(parts)
 
 
 def _instants(device: DeviceTrace) -> dict[str, int]:
@@ -87,6 +122,7 @@ def _look(device: DeviceTrace, layout: Layout, event: int) -> dict[str, Any]:
         "event": event,
         "reserved_bytes": int(layout.segment_bytes.sum()),
         "active_bytes": int(layout.size_bytes[~free.is_free].sum()),
+        "free_bytes": int(layout.size_bytes[free.is_free].sum()),
         "stranded_bytes": int(stuck.sum()),
         "largest_hole_bytes": int(layout.size_bytes[usable].max(initial=0)),
         "request_bytes": request,
@@ -141,9 +177,18 @@ def pinning(device: DeviceTrace, layout: Layout) -> tuple[NDArray[np.int64], NDA
     return layout.lifetime[pins].astype(np.int64), held[pins]
 
 
-def _next_step(device: DeviceTrace, look: dict[str, Any]) -> str:
-    settings = device.trace.settings
-    steps = ["Allocate what lives long (the pinning lines) before what comes and goes, or free it before the peak"]
-    if not settings.get("expandable_segments"):
-        steps.append("or try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets holes be returned")
-    return ", ".join(steps) + "."
+def _next_step(device: DeviceTrace, look: dict[str, Any], has_pins: bool) -> str:
+    by_cause = {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
+    largest = max(by_cause, key=lambda cause: by_cause[cause])
+    steps = []
+    if largest == "other_stream":
+        steps.append("use fewer streams for tensors of this size: a block serves only the stream it was made on")
+    elif has_pins and by_cause["stranded"] >= by_cause["cached"]:
+        steps.append("make what lives long (the pinning lines) before what comes and goes")
+    movable = by_cause["stranded"] + by_cause["small_pool"] + by_cause["cached"]
+    if not device.trace.settings.get("expandable_segments") and 2 * movable >= look["free_bytes"]:
+        steps.append("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that free space of any size can serve")
+    if largest == "cached" or not steps:
+        steps.append("where sizes change from step to step, run the largest once first, or pad to a few sizes")
+    text = "; ".join(steps)
+    return text[0].upper() + text[1:] + "."

@@ -8,18 +8,11 @@ import numpy as np
 
 from ullage.explain.attribution import describe, share_by_age, share_by_site
 from ullage.explain.finding import Finding
-from ullage.trace import NONE
+from ullage.explain.workspaces import find_workspaces
 from ullage.units import format_bytes, format_share
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ullage.trace import DeviceTrace
-
-# What PyTorch requests for a (cuBLAS handle, stream) pair: 2 x 4 MiB + 8 x 16 KiB before Hopper, 32 MiB on Hopper and
-# Blackwell (at::cuda::getChosenWorkspaceSize, torch 2.11). cuBLASLt's own is 1 MiB there (measured, torch 2.11, H200).
-_CUBLAS_WORKSPACES = (32 << 20, 8_519_680)
-_CUBLASLT_WORKSPACE = 1 << 20
 
 _MIN_BYTES = 1 << 20
 
@@ -33,7 +26,7 @@ def find_held(device: DeviceTrace) -> list[Finding]:
     if total < _MIN_BYTES:
         return []
     shares = share_by_site(device, rows, event)
-    workspaces = _workspaces(device, rows)
+    workspaces = np.intersect1d(rows, find_workspaces(device))
     workspace_bytes = int(blocks.size_bytes[workspaces].sum())
     only_workspaces = total - workspace_bytes < _MIN_BYTES
     top = shares[0]
@@ -69,16 +62,3 @@ def find_held(device: DeviceTrace) -> list[Finding]:
         )
     ]
 
-
-def _workspaces(device: DeviceTrace, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pick the blocks that have a cuBLAS workspace's size, and are as few a stream as workspaces are."""
-    blocks = device.blocks
-    requested = blocks.requested_bytes[rows]
-    large = rows[np.isin(requested, _CUBLAS_WORKSPACES) & (blocks.birth[rows] != NONE)]
-    if not len(large):
-        return large
-    # A loop that keeps tensors of just this size makes many more of them than there are handles.
-    num_streams = len(np.unique(device.segments.stream[blocks.segment[large]]))
-    if len(large) > 2 * num_streams:
-        return large[:0]
-    return np.concatenate([large, rows[requested == _CUBLASLT_WORKSPACE][: len(large)]])

@@ -46,7 +46,7 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     device_free = dict(device.trace.tables.device_free).get(device._begin + event)
     shares = share_by_site(device, rows, event)
     stack = device.trace.sites.user_stack(int(events.site[event]))
-    really_full = free_bytes < asked
+    really_full = not blockers or 2 * in_the_way > asked and free_bytes < asked
     live_bytes = int(device.counters.allocated_bytes[event])
     title = (
         f"Out of memory: {format_bytes(asked)} asked by {describe(stack[0] if stack else NO_STACK)}; "
@@ -164,8 +164,13 @@ def _why(
         parts.append(f"Of {format_bytes(reserved)} reserved, free: {split}.")
     if hole and hole < asked:
         parts.append(f"No hole of its pool and stream is larger than {format_bytes(hole)}.")
-    if device_free is not None:
-        parts.append(f"The driver had {format_bytes(device_free)} left for this process.")
+    if device_free is not None and device_free >= asked:
+        parts.append(
+            f"The GPU itself had {format_bytes(device_free)} free: a limit set for this process (a memory fraction) was in "
+            "the way."
+        )
+    elif device_free is not None:
+        parts.append(f"The GPU had {format_bytes(device_free)} left.")
     if num_ooms > 1:
         parts.append(f"It was one of {num_ooms:,} such errors.")
     return " ".join(parts) or "Every reserved byte was in use, and the driver had no more to give."

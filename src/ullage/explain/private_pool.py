@@ -14,10 +14,11 @@ from ullage.units import format_bytes, format_share
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ullage.trace import DeviceTrace, Layout
+    from ullage.trace import DeviceTrace, Frame, Layout
 
 _MIN_SAVING = 16 << 20
 _MIN_SHARE = 0.02  # of reserved
+_MAX_LOOKED_AT = 1000
 
 
 def find_private_pool(device: DeviceTrace) -> list[Finding]:
@@ -35,7 +36,8 @@ def find_private_pool(device: DeviceTrace) -> list[Finding]:
     groups = [row for row in pools if row["is_graph"]]
     saving = _saving(groups)
     worth = saving >= max(_MIN_SAVING, _MIN_SHARE * device.end.reserved_bytes)
-    kept = _kept_over_temporaries(device, layout)
+    kept = _kept_over_temporaries(device)
+    freed = _freed_after_capture(device, pools)
     site = tuple(device.trace.sites.user_stack(pools[0].pop("site_id")))
     for row in pools[1:]:
         row.pop("site_id")
@@ -48,13 +50,14 @@ def find_private_pool(device: DeviceTrace) -> list[Finding]:
             bytes=reserved,
             title=f"{many} {format_bytes(reserved)}, {format_bytes(free)} of it free inside"
             + (f"; sharing would save about {format_bytes(saving)}" if worth else ""),
-            why=_why(device, pools, groups, saving, worth, reserved) + _kept_words(kept),
-            next_step=_next_step(worth, kept, site[0] if site else NO_STACK),
+            why=_why(device, pools, groups, saving, worth, reserved) + _kept_words(kept) + _freed_words(freed),
+            next_step=_next_step(worth, kept, freed, site[0] if site else NO_STACK),
             site=site,
             evidence={
                 "pools": pools,
                 "estimated_saving_bytes": saving,
                 "kept_over_temporaries": kept,
+                "freed_after_capture": freed,
             },
         )
     ]
@@ -73,7 +76,7 @@ def _pool(device: DeviceTrace, layout: Layout, pool: int) -> dict[str, Any] | No
     births = blocks.birth[rows]
     births = births[births != NONE]
     first = int(births.min()) if len(births) else NONE
-    last = int(max(births.max(initial=NONE), blocks.death[rows].max(initial=NONE))) if len(rows) else NONE
+    last = int(births.max()) if len(births) else NONE  # its frees can come much later, with the graph's end
     largest = rows[np.argmax(blocks.size_bytes[rows])] if len(rows) else None
     return {
         "pool": list(ids),
@@ -107,23 +110,91 @@ def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["first_event"] <= other["last_event"] and other["first_event"] <= one["last_event"])
 
 
-def _kept_over_temporaries(device: DeviceTrace, layout: Layout) -> list[dict[str, Any]]:
-    """Find live blocks of private pools that lie where an earlier block of the same pool was freed."""
+def _kept_over_temporaries(device: DeviceTrace) -> list[dict[str, Any]]:
+    """Find blocks made in a private pool that outlive the pool's last request and lie where an earlier one was freed."""
     segments, blocks = device.segments, device.blocks
-    live = np.flatnonzero((layout.state != BlockState.INACTIVE) & (segments.pool[layout.segment] != NONE))
+    pools = segments.pool[blocks.segment]
     found = []
-    for i in live.tolist():
-        lifetime = int(layout.lifetime[i])
-        below = _freed_below(device, lifetime)
-        if below is None:
+    for pool in np.unique(pools[pools != NONE]):
+        rows = np.flatnonzero((pools == pool) & (blocks.birth != NONE))
+        if not len(rows):
             continue
-        row = {"bytes": int(blocks.size_bytes[lifetime]), "address": int(blocks.address[lifetime])}
-        row["pool"] = list(device.trace.tables.pools[int(segments.pool[layout.segment[i]])])  # type: ignore[assignment]
-        for name, which in (("site", lifetime), ("temporary_site", below)):
-            stack = device.trace.sites.user_stack(int(blocks.site[which]))
-            row[name] = [frame_json(frame) for frame in stack]  # type: ignore[assignment]
-        found.append(row)
-    return sorted(found, key=lambda row: -row["bytes"])[:100]
+        last = int(blocks.birth[rows].max())
+        freed = blocks.free_requested[rows]
+        for lifetime in rows[(freed == NONE) | (freed > last)].tolist():
+            below = _freed_below(device, lifetime)
+            if below is not None:
+                found.append(_kept_row(device, lifetime, below, int(pool)))
+    return sorted(found, key=lambda row: -int(row["bytes"]))[:100]
+
+
+def _kept_row(device: DeviceTrace, lifetime: int, below: int, pool: int) -> dict[str, Any]:
+    blocks = device.blocks
+    return {
+        "bytes": int(blocks.size_bytes[lifetime]),
+        "address": int(blocks.address[lifetime]),
+        "pool": list(device.trace.tables.pools[pool]),
+        "site": _stack_json(device, lifetime),
+        "temporary_site": _stack_json(device, below),
+    }
+
+
+def _stack_json(device: DeviceTrace, lifetime: int) -> list[dict[str, Any]]:
+    return [frame_json(frame) for frame in device.trace.sites.user_stack(int(device.blocks.site[lifetime]))]
+
+
+def _freed_after_capture(device: DeviceTrace, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Find default-pool blocks that lived through a capture, were freed while its pool lives, and were overwritten.
+
+    A graph that reads one reads what lies there now. The file does not say what a graph reads.
+    """
+    segments, blocks = device.segments, device.blocks
+    ordinary = (segments.pool[blocks.segment] == NONE) & (blocks.free_requested != NONE)
+    found: dict[int, dict[str, Any]] = {}
+    for row in pools:
+        first, last = row["first_event"], row["last_event"]
+        if first == NONE:
+            continue
+        through = ordinary & (blocks.birth < first) & (blocks.free_requested > last)
+        for lifetime in np.flatnonzero(through)[:_MAX_LOOKED_AT].tolist():
+            if lifetime in found:
+                continue
+            over = _made_over(device, lifetime)
+            if over is not None:
+                found[lifetime] = {
+                    "bytes": int(blocks.size_bytes[lifetime]),
+                    "address": int(blocks.address[lifetime]),
+                    "pool": row["pool"],
+                    "freed_event": int(blocks.free_requested[lifetime]),
+                    "site": _stack_json(device, lifetime),
+                    "over_site": _stack_json(device, over),
+                }
+    return sorted(found.values(), key=lambda row: -int(row["bytes"]))[:100]
+
+
+def _made_over(device: DeviceTrace, lifetime: int) -> int | None:
+    """Return the first block that was made over this one's addresses after it was freed."""
+    blocks = device.blocks
+    begin = blocks.address[lifetime]
+    end = begin + blocks.size_bytes[lifetime].astype(np.uint64)
+    over = (
+        (blocks.birth > blocks.free_requested[lifetime])
+        & (blocks.address < end)
+        & (blocks.address + blocks.size_bytes.astype(np.uint64) > begin)
+    )
+    rows = np.flatnonzero(over)
+    return int(rows[0]) if len(rows) else None
+
+
+def _freed_words(freed: list[dict[str, Any]]) -> str:
+    if not freed:
+        return ""
+    return (
+        f" {len(freed)} block{'s' * (len(freed) > 1)} that lived through a capture "
+        f"({format_bytes(sum(row['bytes'] for row in freed))}, the largest from {_place(freed[0])}) were freed later and "
+        f"their addresses handed out again (first to {_place(freed[0], 'over_site')}): a graph that reads them now reads "
+        "something else."
+    )
 
 
 def _freed_below(device: DeviceTrace, lifetime: int) -> int | None:
@@ -157,12 +228,18 @@ def _kept_words(kept: list[dict[str, Any]]) -> str:
         return ""
     total = sum(row["bytes"] for row in kept)
     return (
-        f" {len(kept)} live block{'s' * (len(kept) > 1)} ({format_bytes(total)}) lie where temporaries of the same capture "
-        "lay, so each replay writes over them."
+        f" {len(kept)} block{'s' * (len(kept) > 1)} ({format_bytes(total)}), the largest from {_place(kept[0])}, outlived "
+        f"the capture where temporaries of it had been (first {_place(kept[0], 'temporary_site')}): each replay writes "
+        "over them."
     )
 
 
-def _next_step(worth: bool, kept: list[dict[str, Any]], lead: Any) -> str:
+def _place(row: dict[str, Any], key: str = "site") -> str:
+    frames = row[key]
+    return f"{frames[0]['file'].rpartition('/')[2]}:{frames[0]['line']}" if frames else "a request without a stack"
+
+
+def _next_step(worth: bool, kept: list[dict[str, Any]], freed: list[dict[str, Any]], lead: Frame) -> str:
     steps = []
     if worth:
         steps.append(
@@ -174,6 +251,8 @@ def _next_step(worth: bool, kept: list[dict[str, Any]], lead: Any) -> str:
             "The blocks that replays write over are fine as a graph's outputs; a workspace or cache first made during a "
             "capture is not: make it before"
         )
+    if freed:
+        steps.append("Keep whatever a graph reads alive as long as the graph, or capture it inside the pool")
     if not steps:
         steps.append(f"Nothing, if the graphs of {describe(lead)} are in use; deleting them and empty_cache() frees it")
     return ". ".join(steps) + "."

@@ -2,7 +2,7 @@
 
 from ullage.trace.completeness import Completeness, HistoryKind
 from ullage.trace.model import DeviceTrace, Trace, load
-from ullage.trace.sites import NO_STACK, Frame, Sites
+from ullage.trace.sites import BEFORE, BEFORE_ID, NO_STACK, Frame, Sites
 from ullage.trace.tables import (
     NONE,
     Action,
@@ -17,6 +17,8 @@ from ullage.trace.tables import (
 )
 
 __all__ = [
+    "BEFORE",
+    "BEFORE_ID",
     "NONE",
     "NO_STACK",
     "Action",

@@ -32,6 +32,8 @@ def completeness_of(tables: _core.Tables, history: _core.History, device_row: in
     device, begin, end = tables.devices[device_row]
     if not history.has_events:
         return Completeness(kind="none", why="the file holds no events, only the layout at the end")
+    if end - begin == 1 and not history.is_complete:
+        return Completeness(kind="none", why="history 'state' keeps a single event")
     if history.is_complete:
         return Completeness(kind="complete", why="nothing was there before the first event")
     overflowed = _overflow_flag(tables.settings, device)

@@ -283,6 +283,20 @@ class DeviceTrace:
             served += 1
         return served if actions[served] == Action.ALLOC else event
 
+    def counters_at(self, at: str | int) -> Counters:
+        """Return the four sums at an instant.
+
+        Args:
+            at: As in `event_at`.
+
+        Raises:
+            UllageError: There is no such instant.
+        """
+        event = self.event_at(at)
+        if event == NONE:
+            return Counters(*self.history.before)
+        return Counters(*(int(column[event]) for column in vars(self.counters).values()))
+
     def live_at(self, at: str | int = "peak") -> NDArray[np.int64]:
         """Return the rows of `blocks` that are allocated at an instant, oldest first.
 

@@ -20,6 +20,11 @@ _LIBRARY = re.compile(
     r"^(contextlib|threading|functools|runpy|concurrent/futures/.*)\.py$|/torchinductor_|^<eval_with_key>"
 )
 _TORCH = re.compile(r"(^|/)torch/")
+# Native frames that every request passes through: the unwinder, the allocator, and what makes an empty tensor.
+_PLUMBING = re.compile(
+    r"torch::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^c10::|at::detail::empty|at::empty|create_out|"
+    r"set_output|allocate_or_resize|TensorIteratorBase|^_Py|^Py[A-Z]|_start|__libc|_main$"
+)
 
 
 class Frame(NamedTuple):
@@ -35,7 +40,13 @@ class Frame(NamedTuple):
 
 
 NO_STACK = Frame("(no Python stack)", 0, "")
-"""Stands for allocations made where no Python stack was recorded; in training that is mostly autograd's backward."""
+"""Stands for requests made where no Python stack was recorded; in training that is mostly autograd's backward."""
+
+BEFORE = Frame("(before the recording)", 0, "")
+"""Stands for blocks that were there before the first event and whose stack the file does not hold."""
+
+BEFORE_ID = -2
+"""The id of `BEFORE` among frame ids; `NONE` is that of `NO_STACK`."""
 
 
 def _short(file: str) -> str:
@@ -59,9 +70,9 @@ class Sites:
         self._frames: dict[int, Frame] = {}
 
     def frame(self, frame_id: int) -> Frame:
-        """Return one frame by its id; `NONE` is `NO_STACK`."""
-        if frame_id == NONE:
-            return NO_STACK
+        """Return one frame by its id; `NONE` is `NO_STACK`, `BEFORE_ID` is `BEFORE`."""
+        if frame_id < 0:
+            return BEFORE if frame_id == BEFORE_ID else NO_STACK
         found = self._frames.get(frame_id)
         if found is None:
             found = self._frames[frame_id] = Frame(*self._tables.frame(frame_id))
@@ -87,8 +98,15 @@ class Sites:
         if not frame_ids:
             return None
         lead = int(self.leads[site])
-        inner = [i for i in frame_ids[: frame_ids.index(lead)] if self._ranks[i] < 3]
-        return self.frame(inner[0]) if inner else None
+        ranks = self._ranks
+        inner = frame_ids[: frame_ids.index(lead)]
+        best = min((ranks[i] for i in inner), default=4)
+        return None if best == 4 else next(self.frame(i) for i in inner if ranks[i] == best)
+
+    def python_stack(self, site: int) -> list[int]:
+        """Return the ids of a site's Python frames, outermost first."""
+        ranks = self._ranks
+        return [i for i in reversed(self._frame_ids(site)) if ranks[i] < 3]
 
     def _frame_ids(self, site: int) -> list[int]:
         if site == NONE:
@@ -106,20 +124,24 @@ class Sites:
 
     @cached_property
     def _ranks(self) -> list[int]:
-        """By frame: 0 the user's, 1 a Python library, 2 torch's Python, 3 native."""
+        """By frame: 0 the user's, 1 a Python library, 2 torch's Python, 3 native, 4 native plumbing."""
         return [self._rank(self.frame(i)) for i in range(self._tables.num_frames)]
 
     def _rank(self, frame: Frame) -> int:
         if self._mine is not None:
             if self._mine.search(frame.file):
                 return 0
-            return 1 if frame.line and frame.file.endswith(".py") else 3
+            return 1 if frame.line and frame.file.endswith(".py") else self._native_rank(frame)
         is_python = frame.file.endswith((".py", ".ipynb")) or re.match(r"^<ipython-input|^/tmp/ipykernel", frame.file)
         if not is_python:
-            return 3
+            return self._native_rank(frame)
         if _LIBRARY.search(frame.file):
             return 2 if _TORCH.search(frame.file) else 1
         return 0
+
+    @staticmethod
+    def _native_rank(frame: Frame) -> int:
+        return 4 if _PLUMBING.search(frame.function) else 3
 
     @cached_property
     def leads(self) -> NDArray[np.int32]:

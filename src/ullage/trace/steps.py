@@ -75,7 +75,7 @@ def _from_period(device: DeviceTrace) -> Steps | None:
     """Find a site that is met once in each round of a loop: the other sites then come equally often in every round."""
     events = device.events
     allocs = np.flatnonzero(events.action == Action.ALLOC)
-    if len(allocs) < 3 * MIN_STEPS:
+    if len(allocs) < 2 * MIN_STEPS:
         return None
     sites = events.site[allocs]
     used, tokens = np.unique(sites, return_inverse=True)

@@ -1,0 +1,49 @@
+"""`ullage diff BEFORE [AFTER]`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ullage.cli.options import AsJson, Debug, DeviceNumber, File, Mine, Top, parse_instant, print_json
+from ullage.errors import UllageError
+
+
+def diff(
+    before: File,
+    after: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A second one; without it, one in time.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="peak|end|oom|TIME", help="The instant of the first (default: end).")
+    ] = None,
+    end: Annotated[
+        str, typer.Option("--to", metavar="peak|end|oom|TIME", help="The instant of the second.")
+    ] = "end",
+    top: Top = 20,
+    device: DeviceNumber = None,
+    mine: Mine = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Compare two snapshots, or two instants of one: what grew, by line; what is new, gone, moved."""
+    from ullage.diff import diff as diff_traces
+    from ullage.trace import load
+
+    if after is None and start is None:
+        raise UllageError("diff needs a second snapshot, or --from (and --to) to compare two instants of one")
+    first = load(before, mine=mine)
+    second = load(after, mine=mine) if after is not None else first
+    diffs = diff_traces(
+        first,
+        second,
+        before_at=parse_instant(start or "end"),
+        after_at=parse_instant(end),
+        device=device,
+    )
+    plain = [one.to_json() for one in diffs]
+    if as_json:
+        print_json({"devices": plain})
+    else:
+        from ullage.report.diff_text import print_diff
+
+        print_diff(plain, top=top)

@@ -1,0 +1,50 @@
+"""`ullage explain FILE`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ullage.cli.options import AsJson, Debug, DeviceNumber, File, Mine, Top, parse_instant, print_json
+
+
+class _FailOn(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def explain(
+    file: File,
+    at: Annotated[
+        str, typer.Option("--at", metavar="peak|end|oom|TIME", help="The instant to break down (TIME: 1.5s, 300ms).")
+    ] = "peak",
+    top: Top = 5,
+    device: DeviceNumber = None,
+    mine: Mine = None,
+    fail_on: Annotated[
+        _FailOn | None, typer.Option("--fail-on", help="Exit with 1 if a finding is at least this severe.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Explain where GPU memory went: what is live at the peak, what grows, what is stranded, why a request failed."""
+    from ullage.explain import SEVERITIES
+    from ullage.explain import explain as explain_trace
+    from ullage.report.summary_json import summary_json
+    from ullage.trace import load
+
+    trace = load(file, mine=mine)
+    findings = explain_trace(trace, device=device, at=parse_instant(at))
+    summary = summary_json(trace, device=device)
+    plain = [finding.to_json() for finding in findings]
+    if as_json:
+        print_json(summary | {"findings": plain})
+    else:
+        from ullage.report.findings_text import print_findings
+
+        print_findings(summary, plain, top=top)
+    if fail_on is not None and any(SEVERITIES.index(one.severity) >= SEVERITIES.index(fail_on.value) for one in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""The options that several commands share, and what they turn into."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+
+import typer
+
+from ullage.errors import UllageError
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A memory snapshot: pickle or JSON, plain, gz, xz or zst.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines: bytes and microseconds as integers.")]
+Top = Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")]
+DeviceNumber = Annotated[int | None, typer.Option("--device", min=0, metavar="N", help="One GPU only.")]
+Mine = Annotated[
+    str | None,
+    typer.Option("--mine", metavar="PATTERN", help="Which files are yours (a regular expression on the path)."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|min)?")
+_UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, None: 1}
+
+
+def parse_instant(text: str) -> str | int:
+    """Turn an instant given on the command line into what `DeviceTrace.event_at` takes.
+
+    Args:
+        text: "peak", "reserved_peak", "end", "oom", or a time: 1.5s, 300ms, or a number of microseconds.
+
+    Raises:
+        UllageError: It is none of these.
+
+    Example:
+        >>> parse_instant("peak"), parse_instant("1.5s"), parse_instant("300ms"), parse_instant("1700000000000000")
+        ('peak', 1500000, 300000, 1700000000000000)
+    """
+    if text in ("peak", "reserved_peak", "end", "oom"):
+        return text
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise UllageError(f"--at {text!r} is no instant: use peak, end, oom, or a time such as 1.5s or 300ms")
+    return round(float(match[1]) * _UNITS_US[match[2]]) if match[2] else int(float(match[1]))
+
+
+def print_json(value: Any) -> None:
+    """Print plain data as JSON on standard output."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))

@@ -1,0 +1,77 @@
+"""`ullage explain` for people: the answer first, then why, what to do, and the evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ullage.report.evidence_text import print_evidence
+from ullage.report.text import console, grid, indented, plural
+from ullage.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
+_WORDS = {"error": "ERROR", "warning": "WARNING", "info": "note"}
+
+
+def print_findings(summary: dict[str, Any], findings: Sequence[dict[str, Any]], *, top: int) -> None:
+    """Print findings.
+
+    Args:
+        summary: What `summary_json` returns.
+        findings: What `Finding.to_json` returns, in the order to print.
+        top: The number of rows of each table.
+    """
+    out = console()
+    _print_head(out, summary, findings)
+    several = len(summary["devices"]) > 1
+    for finding in findings:
+        _print_finding(out, finding, top, several)
+
+
+def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[str, Any]]) -> None:
+    counts = {word: sum(finding["severity"] == word for finding in findings) for word in _WORDS}
+    for device in summary["devices"]:
+        span = device["last_event_us"] - device["first_event_us"]
+        out.print(
+            Text.assemble(
+                (f"GPU {device['device']}", "bold"),
+                f": {format_bytes(device['peak']['allocated_bytes'])} allocated and "
+                f"{format_bytes(device['peak']['reserved_bytes'])} reserved at their peaks, "
+                f"{plural(device['num_events'], 'event')} in {format_duration(span)}",
+            )
+        )
+    if not summary["devices"]:
+        out.print("No device has events or segments in this file.")
+    elif counts["error"] or counts["warning"]:
+        line = [plural(counts[word], word) for word in ("error", "warning") if counts[word]]
+        out.print(Text(", ".join(line) + (f", {plural(counts['info'], 'note')}" if counts["info"] else ""), style="dim"))
+        for finding in findings:
+            if finding["severity"] != "info":
+                out.print(
+                    Text.assemble(("  • ", _STYLES[finding["severity"]]), finding["title"]), overflow="fold"
+                )
+    else:
+        out.print(Text("Nothing is wrong. What there is to know:", style="green"))
+
+
+def _print_finding(out: Console, finding: dict[str, Any], top: int, several: bool) -> None:
+    severity = finding["severity"]
+    where = f"  GPU {finding['device']}" if several else ""
+    out.print()
+    out.rule(
+        Text.assemble((_WORDS[severity], _STYLES[severity]), f" {finding['kind'].replace('_', ' ')}{where}"),
+        align="left",
+        style="dim",
+    )
+    out.print(Text(finding["title"], style="bold"))
+    table = grid("", "", gap=1)
+    table.add_row(Text("Why", style="dim"), finding["why"])
+    table.add_row(Text("Do", style="dim"), finding["next_step"])
+    out.print(indented(table))
+    print_evidence(out, finding, top)

@@ -1,0 +1,117 @@
+"""The pieces that every text report is made of: a console, sizes, sites, bars."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ullage.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SPARK = "▁▂▃▄▅▆▇█"
+_BAR_WIDTH = 16
+
+
+def console() -> Console:
+    """Return a console for standard output; 80 columns where that is no terminal."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+
+
+def indented(renderable: Any, left: int = 2) -> Padding:
+    """Indent anything that can be printed."""
+    return Padding(renderable, (0, 0, 0, left))
+
+
+def grid(*columns: str, gap: int = 2) -> Table:
+    """Return a table without lines; a column named with a leading ">" is right-aligned, an empty name has no heading."""
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=any(columns), header_style="dim")
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
+    return table
+
+
+def frame_text(frame: dict[str, Any]) -> Text:
+    """Write a frame as file:line function, the function bold; long paths are cut from the left."""
+    file = short_file(frame["file"])
+    place = f"{file}:{frame['line']}" if frame["line"] else file
+    return Text.assemble((place, "cyan"), " ", (frame["function"], "bold"))
+
+
+def short_file(file: str) -> str:
+    """Drop what leads to an installed package, and all but the last two folders of other paths.
+
+    Example:
+        >>> short_file("/usr/lib/python3/site-packages/torch/nn/modules/linear.py"), short_file("/a/b/c/train.py")
+        ('torch/nn/modules/linear.py', 'c/train.py')
+    """
+    for marker in ("site-packages/", "dist-packages/"):
+        _, found, rest = file.rpartition(marker)
+        if found:
+            return rest
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 else file
+
+
+def site_text(stack: Sequence[dict[str, Any]], unknown: str = "(no Python stack)", max_callers: int = 2) -> Text:
+    """Write a site: the leading frame, and the user's frames that called it, dim."""
+    if not stack:
+        return Text(unknown, style="italic")
+    text = frame_text(stack[0])
+    for frame in stack[1 : 1 + max_callers]:
+        text.append(f"\n  from {short_file(frame['file'])}:{frame['line']} {frame['function']}", style="dim")
+    return text
+
+
+def via_text(via: Iterable[dict[str, Any]], whole: int) -> Text:
+    """Write the largest library frame inside a site, where it accounts for most of it."""
+    for frame in via:
+        if 2 * frame["bytes"] >= whole:
+            line = f":{frame['line']}" if frame["line"] else ""
+            return Text(f"\n  in {short_file(frame['file'])}{line} {frame['function']}", style="dim")
+        break
+    return Text("")
+
+
+def bar(part: int, whole: int, style: str = "blue") -> Text:
+    """Draw a share of `whole` as a bar of eighths of a column."""
+    eighths = round(8 * _BAR_WIDTH * part / whole) if whole > 0 else 0
+    if part > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return Text("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else ""), style=style)
+
+
+def sparkline(values: Sequence[int], width: int = 48) -> str:
+    """Draw values from 0 to their largest as a line of blocks; more than `width` values are thinned out.
+
+    Example:
+        >>> sparkline([0, 1, 2, 4, 8])
+        '▁▂▃▅█'
+    """
+    if len(values) > width:
+        values = [values[i * (len(values) - 1) // (width - 1)] for i in range(width)]
+    top = max(values, default=0)
+    return "".join(_SPARK[min(round(value / top * 7), 7)] if top > 0 else _SPARK[0] for value in values)
+
+
+def size(size_bytes: int) -> str:
+    """Write a size in a table's cell."""
+    return format_bytes(size_bytes)
+
+
+def plural(number: int, one: str) -> str:
+    """Write a number with its noun.
+
+    Example:
+        >>> plural(1, "block"), plural(1200, "block")
+        ('1 block', '1,200 blocks')
+    """
+    return f"{number:,} {one}{'' if number == 1 else 's'}"

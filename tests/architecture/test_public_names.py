@@ -1,0 +1,71 @@
+"""The public names are those in public_names.txt; to add or drop one is a decision, seen in a diff of that file."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+
+from tests.architecture.public_names import public_names
+from tests.architecture.source_tree import ROOT, exported_names, package_modules
+
+LIST = ROOT / "tests" / "architecture" / "public_names.txt"
+
+
+def difference(listed: list[str], found: list[str]) -> list[str]:
+    """Return what is missing (-) and new (+) in `found`."""
+    gone, new = set(listed) - set(found), set(found) - set(listed)
+    return sorted(f"- {name}" for name in gone) + sorted(f"+ {name}" for name in new)
+
+
+def bound_names(init: ast.Module) -> set[str]:
+    """Return the public names that an `__init__` imports or defines."""
+    names: set[str] = set()
+    for node in init.body:
+        if isinstance(node, ast.ImportFrom | ast.Import) and getattr(node, "module", "") != "__future__":
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return {name for name in names if not name.startswith("_")}
+
+
+def unlisted(init: ast.Module) -> set[str]:
+    """Return the names that an `__init__` takes from the package and does not list in `__all__`."""
+    own = [node for node in init.body if not is_from_outside(node)]
+    return bound_names(ast.Module(own, [])) - set(exported_names(init) or [])
+
+
+def is_from_outside(node: ast.stmt) -> bool:
+    """Tell whether the statement imports something that is not the package's."""
+    if isinstance(node, ast.ImportFrom):
+        return not node.level and (node.module or "").split(".")[0] != "ullage"
+    return isinstance(node, ast.Import)
+
+
+def test_the_public_names_are_the_listed_ones() -> None:
+    listed = LIST.read_text().split()
+    assert listed
+    assert difference(listed, public_names()) == []
+
+
+def test_every_public_name_can_be_had() -> None:
+    missing = []
+    for name in public_names():
+        module, _, attribute = name.rpartition(".")
+        if not hasattr(importlib.import_module(module), attribute):
+            missing.append(name)
+    assert missing == []
+
+
+def test_each_init_lists_all_that_it_takes_from_its_room() -> None:
+    inits = {module: tree for module, path, tree in package_modules() if path.name == "__init__.py"}
+    assert inits
+    assert {module: unlisted(tree) for module, tree in inits.items() if unlisted(tree)} == {}
+
+
+def test_a_difference_is_shown_in_both_directions() -> None:
+    assert difference(["ullage.load", "ullage.old"], ["ullage.load", "ullage.new"]) == ["- ullage.old", "+ ullage.new"]
+
+
+def test_an_unlisted_name_is_seen() -> None:
+    init = ast.parse("import os\nfrom ullage.trace import load, Trace\n__all__ = ['load']\n")
+    assert unlisted(init) == {"Trace"}

@@ -1,0 +1,29 @@
+"""What all tests share: the one probe that decides whether tests marked `gpu` can run."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+CUDA_SUCCESS = 0
+
+
+def num_gpus() -> int:
+    """Count the GPUs that the CUDA driver offers; 0 where there is no driver. Creates no context."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != CUDA_SUCCESS or driver.cuDeviceGetCount(ctypes.byref(count)) != CUDA_SUCCESS:
+        return 0
+    return count.value
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu` where there is no GPU."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and num_gpus() == 0:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
