@@ -9,6 +9,8 @@
 
 PYTHON ?= python3
 STRICT ?= OFF
+# A hang is a failure too.
+TIME_LIMIT_S ?= 300
 FUZZ_RUNS ?= 3000
 FUZZ_SEED ?= 2
 TORCH_VERSION ?= 2.13.0
@@ -91,13 +93,13 @@ build/sanitized/build.ninja: CMakeLists.txt | $(VENV)/tools-build /usr/include/d
 test-cpp: build/cpp/build.ninja
 	@$(WITH_VENV) cmake -DULLAGE_STRICT=$(STRICT) build/cpp > /dev/null
 	$(WITH_VENV) cmake --build build/cpp
-	$(WITH_VENV) ctest --test-dir build/cpp --output-on-failure
+	$(WITH_VENV) ctest --test-dir build/cpp --output-on-failure --timeout $(TIME_LIMIT_S)
 
 # Debug: the core's asserts are on.
 test-sanitized: build/sanitized/build.ninja
 	$(WITH_VENV) cmake --build build/sanitized
-	$(WITH_VENV) ctest --test-dir build/sanitized --output-on-failure
-	build/sanitized/ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)
+	$(WITH_VENV) ctest --test-dir build/sanitized --output-on-failure --timeout $(TIME_LIMIT_S)
+	timeout $(TIME_LIMIT_S) build/sanitized/ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)
 
 # The installed package is tested, not src/: that one has no compiled core. Its path is given for the doctests.
 test-python: $(VENV)/installed $(VENV)/tools-test

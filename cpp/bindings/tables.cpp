@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -32,8 +34,10 @@ class CallableSource : public ByteSource {
 
 Tables read_descriptor(int descriptor) {
   nb::gil_scoped_release release;
+  struct stat status {};
+  const bool has_size = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   FileSource source(descriptor);
-  return read_snapshot(source);
+  return read_snapshot(source, has_size ? static_cast<std::uint64_t>(status.st_size) : 0);
 }
 
 Tables read_callable(nb::callable read) {

@@ -58,6 +58,11 @@ class ByteReader {
     next_ += sizeof(T);
     return value;
   }
+  // The bytes that are buffered and unread, for a caller that walks them itself and then says how far it came.
+  const char* next() const { return next_; }
+  const char* end() const { return end_; }
+  void set_next(const char* next) { next_ = next; }
+
   // The next `length` bytes; valid until the next call. Memory grows only as bytes arrive.
   std::string_view bytes(std::uint64_t length);
   void skip(std::uint64_t length);

@@ -1,5 +1,6 @@
 #include "core/free_index.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 namespace ullage {
@@ -22,15 +23,16 @@ void FreeIndex::removed(std::int32_t row) {
 // A block at the end of a mapped range counts with the unmapped space that it could grow into.
 Bytes FreeIndex::expandable_size(std::int32_t row) const {
   const LayoutBlock& block = layout_.block(row);
-  if (block.next != kNone) return block.size;
   const LayoutSegment& segment = layout_.segment(block.segment);
+  if (block.next != kNone || !segment.is_expandable) return block.size;
   const Address end = block.address + static_cast<Address>(block.size);
   const auto behind = layout_.segments().lower_bound(end);
   if (behind != layout_.segments().end()) {
     const LayoutSegment& other = layout_.segment(behind->second);
     const bool same_range = other.is_expandable && other.stream == segment.stream && other.pool == segment.pool &&
                             other.pool_size == segment.pool_size;
-    if (same_range) return block.size + static_cast<Bytes>(other.address - end);
+    const Address gap = std::min(other.address - end, static_cast<Address>(kSizeLimit));
+    if (same_range) return block.size + static_cast<Bytes>(gap);
   }
   return kSizeLimit - static_cast<Bytes>(block.address - segment.address);  // the rest of its reservation
 }

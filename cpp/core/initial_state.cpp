@@ -65,7 +65,8 @@ void cut_out(Ranges& ranges, Ranges::iterator range, Address begin, Address end)
 void put_back(Ranges& ranges, LayoutSegment range) {
   if (overlaps(ranges, range)) return;
   const auto joins = [&](const LayoutSegment& other) {
-    return other.is_expandable && other.stream == range.stream && (range.pool == kNone || other.pool == range.pool);
+    return other.is_expandable && other.stream == range.stream && (range.pool == kNone || other.pool == range.pool) &&
+           other.size < kSizeLimit - range.size;
   };
   if (range.is_expandable) {
     const auto after = ranges.find(end_of(range));
@@ -157,9 +158,11 @@ void add_freed_blocks(const EventView& events, std::size_t count, const Allocato
 }
 
 // Blocks that are live at the end and were never handed out in the recording were there before; their size is known.
+// `blocks` comes in by address.
 void add_lasting_blocks(const Tables& tables, std::int32_t device, const AddressMap& uses,
                         std::vector<InitialBlock>& blocks) {
   const SegmentTable& segments = tables.segments;
+  const auto num_freed = static_cast<std::ptrdiff_t>(blocks.size());
   for (std::size_t row = 0; row < segments.size_rows(); ++row) {
     if (segments.device[row] != device) continue;
     for (std::int64_t i = segments.blocks_begin[row]; i < segments.blocks_end[row]; ++i) {
@@ -168,11 +171,10 @@ void add_lasting_blocks(const Tables& tables, std::int32_t device, const Address
       const Address address = tables.blocks.address[block_row];
       const bool is_pending = tables.blocks.state[block_row] == BlockState::kActivePendingFree;
       if (uses.find(address) == kFreedFirst && is_pending) {  // freed in the recording, and still waiting at its end
-        const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.address == address; });
-        if (found != blocks.end()) {
-          found->size = tables.blocks.size[block_row];
-          found->max_tail = 0;
-        }
+        const auto found = std::lower_bound(blocks.begin(), blocks.begin() + num_freed, address,
+                                            [](const InitialBlock& b, Address at) { return b.address < at; });
+        found->size = tables.blocks.size[block_row];
+        found->max_tail = 0;
       }
       if (uses.find(address) != kNone) continue;
       InitialBlock block;
@@ -216,9 +218,11 @@ InitialState initial_state(const Tables& tables, const DeviceTrace& trace, const
 
   AddressMap uses;
   std::vector<InitialBlock> found;
+  const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
   add_freed_blocks(events, count, settings, uses, found);
+  std::sort(found.begin(), found.end(), by_address);
   add_lasting_blocks(tables, trace.device, uses, found);
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  std::sort(found.begin(), found.end(), by_address);
   for (std::size_t i = 0; i < found.size(); ++i) {
     InitialBlock block = found[i];
     const auto home = covering(ranges, block.address);

@@ -83,7 +83,10 @@ void Layout::spend(std::int64_t steps) const {
 
 void Layout::relabel(std::int32_t first, std::int32_t segment_row) {
   for (std::int32_t walk = first; walk != kNone; walk = block(walk).next) {
+    const bool is_free = block(walk).state == BlockState::kInactive;
+    if (is_free) note_taken(walk);  // observers file free blocks under what their segment is
     at(walk).segment = segment_row;
+    if (is_free) note_free(walk);
     spend(1);
   }
 }

@@ -1,5 +1,7 @@
 #include "core/object_builder.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 
 namespace ullage {
@@ -10,10 +12,29 @@ constexpr std::size_t kRowLimit = std::size_t{1} << 31;
 
 ObjectBuilder::ObjectBuilder(Tables& tables, const ByteReader& reader) : tables_(tables), reader_(reader) {
   for (const std::string_view text : kKeyTexts) strings().intern(text);
+  not_available_ = static_cast<std::uint64_t>(strings().intern("N/A"));
+  empty_text_ = static_cast<std::uint64_t>(strings().intern(""));
 }
 
 void ObjectBuilder::fail(std::string expected, std::string found) const {
   throw TraceError(reader_.offset(), std::move(expected), std::move(found));
+}
+
+void ObjectBuilder::reserve_for(std::uint64_t file_bytes) {
+  // Real recordings take 75 to 350 bytes an event, and put three memos for each.
+  constexpr std::uint64_t kBytesPerEvent = 72;
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 31;
+  const auto events = static_cast<std::size_t>(std::min(file_bytes / kBytesPerEvent, kLargest));
+  EventTable& table = tables_.events;
+  table.action.reserve(events);
+  table.address.reserve(events);
+  table.size.reserve(events);
+  table.stream.reserve(events);
+  table.time.reserve(events);
+  table.site.reserve(events);
+  table.pool.reserve(events);
+  dicts_.reserve(events);
+  memo_.reserve(3 * events);
 }
 
 void ObjectBuilder::push_integer(std::int64_t number) {
@@ -77,6 +98,14 @@ std::size_t ObjectBuilder::below_mark_as(ValueKind kind, std::size_t first) cons
 Sequence& ObjectBuilder::growing(std::size_t row) {
   if (sequences_[row].site_known) fail("a list that is complete when it is used as a stack", "one that grows afterwards");
   return sequences_[row];
+}
+
+// A list that items are about to be added to.
+Sequence& ObjectBuilder::open_sequence(std::size_t row) {
+  Sequence& sequence = sequences_[row];
+  if (sequence.is_spent) fail("a list of frames to be complete before it is used", "one that goes on");
+  sequence.site_known = false;
+  return sequence;
 }
 
 void ObjectBuilder::append() {
@@ -147,8 +176,7 @@ void ObjectBuilder::memo_put(std::uint64_t index) {
   memo_[index] = value;
 }
 
-void ObjectBuilder::memo_get(std::uint64_t index) {
-  if (index < memo_.size() && memo_[index].kind() != ValueKind::kUnset) return push(memo_[index]);
+void ObjectBuilder::memo_get_sparse(std::uint64_t index) {
   const auto found = sparse_memo_.find(index);
   if (found == sparse_memo_.end()) fail("memo " + std::to_string(index) + " to have been put", "an empty slot");
   push(found->second);
@@ -161,16 +189,23 @@ Value ObjectBuilder::take_root() {
   return root;
 }
 
+// The known keys among the stack's pairs from `first` on. An event is told by its first keys: the rest is not looked at.
+std::uint64_t ObjectBuilder::keys_from(std::size_t first) const {
+  std::uint64_t keys = 0;
+  for (std::size_t i = first; i < stack_.size(); i += 2) {
+    const Value key = stack_[i];
+    if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) keys |= std::uint64_t{1} << key.row();
+    if (keys & bit(Key::kAction)) break;
+  }
+  return keys;
+}
+
 // Adds the stack's pairs from `first` on. A dictionary takes its kind from the first keys that tell it apart.
 void ObjectBuilder::add_pairs(std::size_t dict, std::size_t first) {
   if (first >= stack_.size()) return;
   DictRecord record = dicts_[dict];
   if (record.kind == RecordKind::kEmpty || record.kind == RecordKind::kGeneric) {
-    std::uint64_t keys = 0;
-    for (std::size_t i = first; i < stack_.size(); i += 2) {
-      const Value key = stack_[i];
-      if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) keys |= std::uint64_t{1} << key.row();
-    }
+    const std::uint64_t keys = keys_from(first);
     seen_ |= keys;
     const RecordKind kind = classify(keys);
     if (kind != RecordKind::kGeneric) {
@@ -187,6 +222,7 @@ void ObjectBuilder::add_pairs(std::size_t dict, std::size_t first) {
       dicts_[dict] = record;
     }
   }
+  if (record.kind == RecordKind::kEvent) return set_event_fields(static_cast<std::size_t>(record.row), first);
   for (std::size_t i = first; i < stack_.size(); i += 2) set_field(dict, stack_[i], stack_[i + 1]);
 }
 

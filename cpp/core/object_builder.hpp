@@ -27,6 +27,7 @@ struct Sequence {
   std::vector<Value> items;
   SiteId site = kNone;     // what the items mean as a stack, once asked
   bool site_known = false;
+  bool is_spent = false;   // its items were given up when it became a stack
 };
 
 struct WideInt {
@@ -60,9 +61,29 @@ class ObjectBuilder {
   void sequence_of(std::size_t count);
   void dict_from_mark();
 
+  // Whether memo_get(index) would find a value in the dense part of the memo.
+  bool has_dense_memo(std::uint64_t index) const {
+    return index < memo_.size() && memo_[index].kind() != ValueKind::kUnset;
+  }
+  Value dense_memo(std::uint64_t index) const { return memo_[index]; }
+
   void memo_put(std::uint64_t index);
-  void memo_put_next() { memo_put(memo_count_); }
-  void memo_get(std::uint64_t index);
+  void memo_put_next() {
+    // In a pickle of Python's own, each memo goes to the end of a dense list.
+    if (memo_count_ == memo_.size() && num_above_mark() > 0) {
+      memo_.push_back(stack_.back());
+      ++memo_count_;
+    } else {
+      memo_put(memo_count_);
+    }
+  }
+  void memo_get(std::uint64_t index) {
+    if (has_dense_memo(index)) return push(memo_[index]);
+    memo_get_sparse(index);
+  }
+
+  // Makes room for a file of this size; memory is only touched as values arrive.
+  void reserve_for(std::uint64_t file_bytes);
 
   // The number of values above the last mark.
   std::size_t num_above_mark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
@@ -77,12 +98,16 @@ class ObjectBuilder {
 
   StringTable& strings() { return tables_.strings; }
   Value top();
+  void memo_get_sparse(std::uint64_t index);
   std::size_t take_mark();
+  Sequence& open_sequence(std::size_t row);
   std::size_t below_mark_as(ValueKind kind, std::size_t first) const;
   Sequence& growing(std::size_t row);
   void add_pairs(std::size_t dict, std::size_t first);
+  std::uint64_t keys_from(std::size_t first) const;
   RecordKind classify(std::uint64_t keys) const;
   std::int32_t new_row(RecordKind kind);
+  void set_event_fields(std::size_t row, std::size_t first);
   void set_field(std::size_t dict, Value key, Value value);
   void set_event_field(std::size_t row, Key key, Value value);
   void set_segment_field(std::size_t row, Key key, Value value);
@@ -91,6 +116,7 @@ class ObjectBuilder {
   void set_frame_field(std::size_t dict, Key key, Value value);
   void note_unknown(Value key);
 
+  Action action_of_text(StringId text);
   std::int64_t as_integer(Value value, Key key) const;
   Address as_address(Value value, Key key) const;
   Bytes as_size(Value value, Key key) const;
@@ -124,6 +150,10 @@ class ObjectBuilder {
   std::vector<WideInt> wide_;
   std::vector<double> floats_;
   std::size_t num_settings_visits_ = 0;
+  std::uint64_t not_available_;  // the StringId of "N/A", torch's word for no compile context
+  std::uint64_t empty_text_;     // that of ""
+  static constexpr std::uint8_t kActionUnknown = 0xff;
+  std::vector<std::uint8_t> actions_;      // by StringId, once asked
   std::uint64_t seen_ = 0;                 // bits of Key
   std::vector<std::uint8_t> unknown_seen_;  // by StringId
 };

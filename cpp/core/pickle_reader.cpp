@@ -56,6 +56,14 @@ const char* refused_name(unsigned char op) {
   throw TraceError(offset, "a pickle opcode of protocol 2 to 5", "the byte " + std::to_string(int{op}));
 }
 
+// The two's complement integer of `length` bytes, 1 to 7, that starts at `bytes`; eight bytes can be read there.
+std::int64_t short_long(const char* bytes, unsigned length) {
+  std::int64_t number;
+  __builtin_memcpy(&number, bytes, sizeof number);
+  const unsigned unused = 64 - 8 * length;
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) << unused) >> unused;
+}
+
 // A little-endian two's complement integer of any length.
 void push_long(ByteReader& reader, ObjectBuilder& builder, std::uint64_t length) {
   const std::string_view text = reader.bytes(length);
@@ -145,27 +153,94 @@ bool build_container(unsigned char op, ObjectBuilder& builder) {
   }
 }
 
+// Runs the opcodes that make up nearly all of a recording, as long as they are buffered and cannot fail. The first other
+// one is left to the caller.
+void read_common(ByteReader& reader, ObjectBuilder& builder) {
+  constexpr std::ptrdiff_t kLongest = 10;  // bytes that one of these opcodes may look at
+  const char* p = reader.next();
+  const char* const limit = reader.end() - kLongest;
+  const auto operand = [&](auto& value) { __builtin_memcpy(&value, p + 1, sizeof value); };
+  while (p < limit) {
+    switch (static_cast<unsigned char>(*p)) {
+      case kBinGet: {
+        const auto index = static_cast<unsigned char>(p[1]);
+        if (!builder.has_dense_memo(index)) return reader.set_next(p);
+        builder.push(builder.dense_memo(index));
+        p += 2;
+        break;
+      }
+      case kLongBinGet: {
+        std::uint32_t index;
+        operand(index);
+        if (!builder.has_dense_memo(index)) return reader.set_next(p);
+        builder.push(builder.dense_memo(index));
+        p += 5;
+        break;
+      }
+      case kBinInt1:
+        builder.push(Value::integer(static_cast<unsigned char>(p[1])));
+        p += 2;
+        break;
+      case kBinInt2: {
+        std::uint16_t number;
+        operand(number);
+        builder.push(Value::integer(number));
+        p += 3;
+        break;
+      }
+      case kBinInt: {
+        std::int32_t number;
+        operand(number);
+        builder.push(Value::integer(number));
+        p += 5;
+        break;
+      }
+      case kLong1: {
+        const auto length = static_cast<unsigned char>(p[1]);
+        if (length == 0 || length > 7) return reader.set_next(p);
+        const std::int64_t number = short_long(p + 2, length);
+        if (!Value::fits(number)) return reader.set_next(p);
+        builder.push(Value::integer(number));
+        p += 2 + length;
+        break;
+      }
+      case kMark:
+        builder.mark();
+        ++p;
+        break;
+      case kMemoize:
+        if (builder.num_above_mark() == 0) return reader.set_next(p);
+        builder.memo_put_next();
+        ++p;
+        break;
+      case kSetItems:
+        reader.set_next(++p);  // may fail: the error names the offset
+        builder.set_items();
+        break;
+      default: return reader.set_next(p);
+    }
+  }
+  reader.set_next(p);
+}
+
 }  // namespace
 
 void read_pickle(ByteReader& reader, ObjectBuilder& builder) {
   for (;;) {
+    read_common(reader, builder);
     const unsigned char op = reader.byte();
-    switch (op) {
-      // Nine opcodes in ten are one of these.
-      case kBinGet: builder.memo_get(reader.byte()); continue;
-      case kLongBinGet: builder.memo_get(reader.little_endian<std::uint32_t>()); continue;
-      case kMemoize: builder.memo_put_next(); continue;
-      case kBinPut: builder.memo_put(reader.byte()); continue;
-      case kLongBinPut: builder.memo_put(reader.little_endian<std::uint32_t>()); continue;
-      case kFrame: reader.skip(8); continue;
-      case kStop: return;
-      default: break;
-    }
     const std::uint64_t offset = reader.offset() - 1;
-    if (op == kProto) {
-      read_proto(reader, offset);
-    } else if (!read_scalar(op, reader, builder, offset) && !build_container(op, builder)) {
-      refuse(op, offset);
+    switch (op) {
+      case kBinGet: builder.memo_get(reader.byte()); break;
+      case kLongBinGet: builder.memo_get(reader.little_endian<std::uint32_t>()); break;
+      case kMemoize: builder.memo_put_next(); break;
+      case kBinPut: builder.memo_put(reader.byte()); break;
+      case kLongBinPut: builder.memo_put(reader.little_endian<std::uint32_t>()); break;
+      case kFrame: reader.skip(8); break;
+      case kProto: read_proto(reader, offset); break;
+      case kStop: return;
+      default:
+        if (!read_scalar(op, reader, builder, offset) && !build_container(op, builder)) refuse(op, offset);
     }
   }
 }

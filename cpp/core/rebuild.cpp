@@ -82,6 +82,7 @@ class Pass {
   CounterValues now_{};
   bool completes_at_request_ = false;  // the recording skipped free_completed
   bool learned_ = false;
+  EventIndex run_end_ = 0;             // behind the run of new segments that the last one belongs to
   EventIndex predicted_for_ = kNone;   // the request for which a new segment was made
   bool predicted_miss_ = false;        // no free block would have served it
 };
@@ -146,10 +147,14 @@ void Pass::begin() {
     layout_.add_segment(segment);
     add(Counter::kReserved, segment.size);
   }
+  std::int32_t behind = kNone;  // the free block behind the last one placed; they come by address
   for (std::size_t i = 0; i < initial_.blocks.size(); ++i) {
     const InitialBlock& initial = initial_.blocks[i];
     const Bytes size = initial.size + std::max<Bytes>(tails_[i], 0);
-    std::int32_t block = layout_.block_covering(initial.address);
+    std::int32_t block = behind;
+    if (block == kNone || initial.address - layout_.block(block).address >= static_cast<Address>(layout_.block(block).size)) {
+      block = layout_.block_covering(initial.address);
+    }
     if (block != kNone && layout_.block(block).address < initial.address) {
       block = layout_.split(block, static_cast<Bytes>(initial.address - layout_.block(block).address));
     }
@@ -159,6 +164,7 @@ void Pass::begin() {
     layout_.allocate(block, initial.requested, lifetime);
     add(Counter::kRequested, initial.requested);
     add(Counter::kActive, layout_.block(block).size);
+    behind = layout_.block(block).next;
     if (initial.is_pending) {
       layout_.set_pending(block);
     } else {
@@ -255,10 +261,13 @@ std::int32_t Pass::place(EventIndex i, Address address, Bytes rounded) {
     implied.address = address;
     implied.size = rounded;
     const auto next = layout_.segments().upper_bound(address);
-    if (next != layout_.segments().end()) implied.size = std::min(rounded, static_cast<Bytes>(next->first - address));
+    if (next != layout_.segments().end()) {
+      implied.size = static_cast<Bytes>(std::min(static_cast<Address>(rounded), next->first - address));
+    }
     implied.stream = events_.stream[row(i)];
     implied.pool_size = is_small(rounded) ? PoolSize::kSmall : PoolSize::kLarge;
     implied.lifetime = add_segment_lifetime(i, implied, events_.site[row(i)]);
+    add(Counter::kReserved, implied.size);
     return layout_.segment(layout_.add_segment(implied)).first_block;
   }
   const auto inside = static_cast<Bytes>(address - layout_.block(block).address);
@@ -428,11 +437,14 @@ void Pass::on_unmap(EventIndex i) {
 
 // A segment is made only if no free block serves the request that comes right behind it.
 void Pass::predict_new_segment(EventIndex i, std::int32_t pool) {
-  EventIndex next = i + 1;
-  while (next < count_ && (events_.action[row(next)] == Action::kSegmentMap ||
-                           events_.action[row(next)] == Action::kSegmentAlloc)) {
-    ++next;
+  if (run_end_ <= i) {
+    run_end_ = i + 1;
+    while (run_end_ < count_ && (events_.action[row(run_end_)] == Action::kSegmentMap ||
+                                 events_.action[row(run_end_)] == Action::kSegmentAlloc)) {
+      ++run_end_;
+    }
   }
+  const EventIndex next = run_end_;
   if (next >= count_ || events_.action[row(next)] != Action::kAlloc || predicted_for_ == next) return;
   if (events_.stream[row(next)] != events_.stream[row(i)]) return;
   const Bytes rounded = round_size(events_.size[row(next)], settings_);

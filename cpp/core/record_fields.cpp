@@ -70,6 +70,13 @@ std::int64_t ObjectBuilder::as_integer(Value value, Key key) const {
   }
 }
 
+Action ObjectBuilder::action_of_text(StringId text) {
+  const auto row = static_cast<std::size_t>(text);
+  if (row >= actions_.size()) actions_.resize(row + 1, kActionUnknown);
+  if (actions_[row] == kActionUnknown) actions_[row] = static_cast<std::uint8_t>(action_of(strings().at(text)));
+  return static_cast<Action>(actions_[row]);
+}
+
 // libtorch writes addresses as signed 64-bit integers, so a negative one stands for its two's complement.
 Address ObjectBuilder::as_address(Value value, Key key) const {
   if (value.kind() != ValueKind::kWideInt) return static_cast<Address>(as_integer(value, key));
@@ -102,8 +109,14 @@ SiteId ObjectBuilder::as_site(Value value) {
         frames.push_back(dicts_[item.row()].row);
       }
     }
+    const bool only_frames = frames.size() == sequence.items.size();
     sequence.site = frames.empty() ? kNone : tables_.sites.intern(frames);
     sequence.site_known = true;
+    // Many files write each stack anew: what the list held lives on in the site.
+    if (only_frames && !frames.empty()) {
+      sequence.items = {};
+      sequence.is_spent = true;
+    }
   }
   return sequence.site;
 }
@@ -150,17 +163,29 @@ void ObjectBuilder::set_field(std::size_t dict, Value key, Value value) {
   }
 }
 
+void ObjectBuilder::set_event_fields(std::size_t row, std::size_t first) {
+  for (std::size_t i = first; i < stack_.size(); i += 2) {
+    const Value key = stack_[i];
+    if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) {
+      seen_ |= std::uint64_t{1} << key.row();
+      set_event_field(row, static_cast<Key>(key.payload()), stack_[i + 1]);
+    } else {
+      note_unknown(key);
+    }
+  }
+}
+
 void ObjectBuilder::set_event_field(std::size_t row, Key key, Value value) {
   EventTable& events = tables_.events;
   const auto row_index = static_cast<std::int32_t>(row);
-  const auto note = [&](auto& column, std::string_view usual) {
-    const StringId text = value.kind() == ValueKind::kText ? static_cast<StringId>(value.payload()) : kNone;
-    if (text != kNone && strings().at(text) != usual) column.emplace_back(row_index, text);
+  const auto note = [&](auto& column) {
+    if (value.kind() != ValueKind::kText || value.payload() == not_available_ || value.payload() == empty_text_) return;
+    column.emplace_back(row_index, static_cast<StringId>(value.payload()));
   };
   switch (key) {
     case Key::kAction: {
       const StringId text = as_text(value, key);
-      events.action[row] = text == kNone ? Action::kOther : action_of(strings().at(text));
+      events.action[row] = text == kNone ? Action::kOther : action_of_text(text);
       if (events.action[row] == Action::kOther && text != kNone) events.other_action.emplace_back(row_index, text);
       return;
     }
@@ -171,9 +196,9 @@ void ObjectBuilder::set_event_field(std::size_t row, Key key, Value value) {
     case Key::kFrames: events.site[row] = as_site(value); return;
     case Key::kPoolId: events.pool[row] = as_pool(value, key); return;
     case Key::kDeviceFree: events.device_free.emplace_back(row_index, as_integer(value, key)); return;
-    case Key::kCategory: return note(events.category, "");
-    case Key::kCompileContext: return note(events.compile_context, "N/A");
-    case Key::kUserMetadata: return note(events.user_metadata, "");
+    case Key::kCategory: return note(events.category);
+    case Key::kCompileContext: return note(events.compile_context);
+    case Key::kUserMetadata: return note(events.user_metadata);
     default: return note_unknown({ValueKind::kText, static_cast<std::uint64_t>(key)});
   }
 }

@@ -11,10 +11,11 @@ bool is_json_space(unsigned char c) { return c == ' ' || c == '\n' || c == '\r' 
 
 }  // namespace
 
-Tables read_snapshot(ByteSource& source) {
+Tables read_snapshot(ByteSource& source, std::uint64_t expected_bytes) {
   Tables tables;
   ByteReader reader(source);
   ObjectBuilder builder(tables, reader);
+  builder.reserve_for(expected_bytes);
   if (reader.at_end()) throw TraceError(0, "a memory snapshot", "an empty file");
   while (!reader.at_end() && is_json_space(reader.peek())) reader.byte();
   const unsigned char first = reader.at_end() ? 0 : reader.peek();

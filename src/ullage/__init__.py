@@ -7,10 +7,14 @@ Example:
     ['123 MiB more every step, 1.56 GiB in 13 steps: workloads.py:140 train_step']
 """
 
-from ullage.diff import Diff, SiteChange, diff
-from ullage.errors import TraceError, UllageError
-from ullage.explain import Finding, explain
-from ullage.trace import DeviceTrace, Trace, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ullage.diff import Diff, SiteChange, diff
+    from ullage.errors import TraceError, UllageError
+    from ullage.explain import Finding, explain
+    from ullage.trace import DeviceTrace, Trace, load
 
 __version__ = "0.1.0"
 
@@ -27,3 +31,26 @@ __all__ = [
     "explain",
     "load",
 ]
+
+# Rooms load when they are first asked for, so that `import ullage` and `ullage info` need no NumPy.
+_ROOMS = {
+    "DeviceTrace": "ullage.trace",
+    "Diff": "ullage.diff",
+    "Finding": "ullage.explain",
+    "SiteChange": "ullage.diff",
+    "Trace": "ullage.trace",
+    "TraceError": "ullage.errors",
+    "UllageError": "ullage.errors",
+    "diff": "ullage.diff",
+    "explain": "ullage.explain",
+    "load": "ullage.trace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'ullage' has no attribute {name!r}")
+    value = getattr(import_module(_ROOMS[name]), name)
+    # Importing a room binds its own name here (`ullage.diff` the package): the function must win.
+    globals()[name] = value
+    return value

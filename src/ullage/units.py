@@ -54,10 +54,12 @@ def format_share(part: int, whole: int) -> str:
     """Write what share `part` is of `whole`, in percent.
 
     Example:
-        >>> format_share(1, 3), format_share(1, 1000), format_share(0, 0), format_share(2, 2)
-        ('33 %', '0.1 %', '0 %', '100 %')
+        >>> format_share(1, 3), format_share(1, 1000), format_share(1, 9999), format_share(0, 0), format_share(2, 2)
+        ('33 %', '0.1 %', '<0.1 %', '0 %', '100 %')
     """
     if whole <= 0 or part <= 0:
         return "0 %"
     percent = 100 * part / whole
+    if percent < 0.1:
+        return "<0.1 %"
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"

@@ -8,7 +8,7 @@ import numpy as np
 
 from ullage.explain.attribution import describe, share_by_site
 from ullage.explain.finding import Finding, frame_json
-from ullage.trace import NO_STACK, NONE, BlockState
+from ullage.trace import NO_STACK, NONE, Action, BlockState
 from ullage.units import format_bytes, format_share
 
 if TYPE_CHECKING:
@@ -119,13 +119,19 @@ def _kept_over_temporaries(device: DeviceTrace) -> list[dict[str, Any]]:
         rows = np.flatnonzero((pools == pool) & (blocks.birth != NONE))
         if not len(rows):
             continue
-        last = int(blocks.birth[rows].max())
+        over = _capture_over(device, int(blocks.birth[rows].max()))
         freed = blocks.free_requested[rows]
-        for lifetime in rows[(freed == NONE) | (freed > last)].tolist():
+        for lifetime in rows[(freed == NONE) | (freed > over)].tolist():
             below = _freed_below(device, lifetime)
             if below is not None:
                 found.append(_kept_row(device, lifetime, below, int(pool)))
     return sorted(found, key=lambda row: -int(row["bytes"]))[:100]
+
+
+def _capture_over(device: DeviceTrace, last: int) -> int:
+    """Return the first request after a pool's last: by then the capture is over, and its temporaries are gone."""
+    later = np.flatnonzero(device.events.action[last + 1 :] == Action.ALLOC)
+    return last + 1 + int(later[0]) if len(later) else device.num_events
 
 
 def _kept_row(device: DeviceTrace, lifetime: int, below: int, pool: int) -> dict[str, Any]:

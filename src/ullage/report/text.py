@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 from rich.padding import Padding
@@ -19,9 +21,28 @@ _SPARK = "▁▂▃▄▅▆▇█"
 _BAR_WIDTH = 16
 
 
+class _Trimmed(io.TextIOBase):
+    """Passes lines on without the blanks that tables leave at their ends."""
+
+    def __init__(self, target: TextIO) -> None:
+        self._target = target
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._target.write(line.rstrip(" ") + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        self._target.flush()
+
+
 def console() -> Console:
-    """Return a console for standard output; 80 columns where that is no terminal."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    """Return a console for standard output; where that is no terminal, 80 columns and no blanks at line ends."""
+    if sys.stdout.isatty():
+        return Console(file=sys.stdout, highlight=False)
+    return Console(file=cast("TextIO", _Trimmed(sys.stdout)), highlight=False, width=int(os.environ.get("COLUMNS", 80)))
 
 
 def indented(renderable: Any, left: int = 2) -> Padding:
@@ -46,16 +67,17 @@ def frame_text(frame: dict[str, Any]) -> Text:
 
 
 def short_file(file: str) -> str:
-    """Drop what leads to an installed package, and all but the last two folders of other paths.
+    """Shorten a path: an installed file to its package and name, another to its last two parts.
 
     Example:
         >>> short_file("/usr/lib/python3/site-packages/torch/nn/modules/linear.py"), short_file("/a/b/c/train.py")
-        ('torch/nn/modules/linear.py', 'c/train.py')
+        ('torch/…/linear.py', 'c/train.py')
     """
     for marker in ("site-packages/", "dist-packages/"):
         _, found, rest = file.rpartition(marker)
         if found:
-            return rest
+            package, *between, name = rest.split("/") if "/" in rest else ("", rest)
+            return "/".join([package, *(["…"] if between else []), name]).lstrip("/")
     parts = file.split("/")
     return "/".join(parts[-2:]) if len(parts) > 2 else file
 
