@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,3 +78,10 @@ def exported_names(init: ast.Module) -> list[str] | None:
             assert node.value is not None
             return list(ast.literal_eval(node.value))
     return None
+
+
+def run_python(code: str, folder: Path) -> str:
+    """Run code in a new interpreter, away from the sources, and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,7 +1,8 @@
 """Every public name has a docstring as STYLE says; ruff checks its form, this checks what is in it.
 
 A function or method begins with an imperative sentence; a module, class or property with any sentence. What a room
-exports explains its arguments under `Args:`, what raises says so under `Raises:`.
+exports explains its arguments under `Args:`, what raises says so under `Raises:`; in cli/ neither, as `--help` prints
+those docstrings.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def problems_of(definition: Definition) -> list[str]:
         problems.append("does not begin with one sentence on one line, ending in a period")
     if definition.is_callable and not is_imperative(first_line):
         problems.append("does not begin with an imperative (Return, not Returns)")
-    if isinstance(node, Function):
+    is_command_help = definition.name.startswith("ullage.cli.")  # printed by --help, which has its own sections
+    if isinstance(node, Function) and not is_command_help:
         if definition.is_exported and parameters(node) and "\nArgs:\n" not in text:
             problems.append("is exported and has no Args section")
         if raises_something(node) and "\nRaises:\n" not in text:

@@ -16,8 +16,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from tests.architecture.source_tree import (
     module_name,
     package_modules,
     parsed,
+    run_python,
     shown,
 )
 
@@ -145,13 +144,6 @@ def imports_at_import_time(tree: ast.Module) -> Iterator[str]:
 def is_for_types_only(node: ast.AST) -> bool:
     """Tell whether the node is an `if TYPE_CHECKING:`."""
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def run_python(code: str, folder: Path) -> str:
-    """Run code in a new interpreter, away from the sources, and return what it prints."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_imports_point_downwards() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+from pathlib import Path
 
 from tests.architecture.public_names import public_names
-from tests.architecture.source_tree import ROOT, exported_names, package_modules
+from tests.architecture.source_tree import PACKAGE, ROOT, exported_names, package_modules, parsed, run_python
 
 LIST = ROOT / "tests" / "architecture" / "public_names.txt"
 
@@ -54,6 +55,16 @@ def test_every_public_name_can_be_had() -> None:
         if not hasattr(importlib.import_module(module), attribute):
             missing.append(name)
     assert missing == []
+
+
+def test_a_room_does_not_hide_the_function_of_its_name(tmp_path: Path) -> None:
+    # Importing ullage.explain, from anywhere, binds that name in the package to the room.
+    exported = exported_names(parsed(PACKAGE / "__init__.py")) or []
+    names = [name for name in exported if (PACKAGE / name).is_dir()]
+    assert names
+    for name in names:
+        code = f"import ullage.{name}; print(callable(ullage.{name}))"
+        assert run_python(code, tmp_path).strip() == "True", f"ullage.{name} is the room, not the function"
 
 
 def test_each_init_lists_all_that_it_takes_from_its_room() -> None:
