@@ -149,6 +149,18 @@ std::int32_t Layout::map_range(const LayoutSegment& range, std::int32_t& absorbe
   return home;
 }
 
+void Layout::set_pool_size(std::int32_t row, PoolSize pool_size) {
+  const auto each_free = [&](const auto& tell) {
+    for (std::int32_t walk = segment(row).first_block; walk != kNone; walk = block(walk).next) {
+      if (block(walk).state == BlockState::kInactive) tell(walk);
+      spend(1);
+    }
+  };
+  each_free([&](std::int32_t free_block) { note_taken(free_block); });
+  segment(row).pool_size = pool_size;
+  each_free([&](std::int32_t free_block) { note_free(free_block); });
+}
+
 void Layout::unmap_range(std::int32_t row, Address begin, Address end) {
   assert(block(row).state == BlockState::kInactive);
   const Address block_end = block(row).address + static_cast<Address>(block(row).size);

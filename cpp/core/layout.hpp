@@ -71,6 +71,8 @@ class Layout {
   // Maps [address, address + size): a new segment, or the growth of those it touches. Returns the segment; a second
   // one that it closed the gap to is written to `absorbed`.
   std::int32_t map_range(const LayoutSegment& range, std::int32_t& absorbed);
+  // Says which pool a segment turns out to serve.
+  void set_pool_size(std::int32_t segment, PoolSize pool_size);
   // Unmaps a range that lies in one free block. The part behind it, if any, becomes a segment of its own.
   void unmap_range(std::int32_t block, Address begin, Address end);
 

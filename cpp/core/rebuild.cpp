@@ -221,7 +221,12 @@ void Pass::on_alloc(EventIndex i) {
   const std::int32_t before = layout_.block(block).previous;
   if (before != kNone && is_open(before)) learn_tail(before, 0);
 
-  const LayoutSegment& segment = layout_.segment(layout_.block(block).segment);
+  const std::int32_t home = layout_.block(block).segment;
+  const LayoutSegment& segment = layout_.segment(home);
+  if (segment.is_expandable && segment.pool_size == PoolSize::kUnknown) {  // a range that is unmapped by the end
+    layout_.set_pool_size(home, is_small(rounded) ? PoolSize::kSmall : PoolSize::kLarge);
+    history_.segments.pool_size[static_cast<std::size_t>(segment.lifetime)] = segment.pool_size;
+  }
   const bool small_pool =
       segment.pool_size == PoolSize::kUnknown ? is_small(rounded) : segment.pool_size == PoolSize::kSmall;
   const Bytes size = layout_.block(block).size;

@@ -26,7 +26,7 @@ Tables read_snapshot(ByteSource& source, std::uint64_t expected_bytes) {
     tables.format = "json";
     read_json(reader, builder);
   } else {
-    throw TraceError(reader.offset(), "a pickle of protocol 2 to 5, or JSON",
+    throw TraceError(reader.offset(), "a memory snapshot (a pickle of protocol 2 to 5, or JSON)",
                      "a file that begins with the byte " + std::to_string(int{first}));
   }
   builder.finish(builder.take_root());

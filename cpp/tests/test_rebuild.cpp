@@ -242,6 +242,17 @@ TEST_CASE("unmapping the whole range ends it") {
   CHECK(builder.last_layout().segment_address.empty());
 }
 
+TEST_CASE("a range that is unmapped by the end has its pool from its first request") {
+  TraceBuilder builder;
+  builder.set("expandable_segments", true);
+  builder.map(kBase, 2 * kMiB).alloc(kBase, 512).alloc(kBase + 512, 512).free(kBase, 512).free(kBase + 512, 512);
+  builder.unmap(kBase, 2 * kMiB).map(2 * kBase, 20 * kMiB).alloc(2 * kBase, 2 * kMiB).free(2 * kBase, 2 * kMiB);
+  builder.unmap(2 * kBase, 20 * kMiB);
+  const History history = builder.rebuild();
+  CHECK(history.segments.pool_size == std::vector<PoolSize>{PoolSize::kSmall, PoolSize::kLarge});
+  CHECK(history.verification.address_matches == 3);
+}
+
 TEST_CASE("unmapping what is not mapped, or in use, contradicts the history") {
   TraceBuilder builder;
   builder.map(kBase, 2 * kMiB).alloc(kBase, 512).unmap(kBase, 2 * kMiB).unmap(2 * kBase, 2 * kMiB);

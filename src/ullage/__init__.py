@@ -11,9 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ullage.diff import Diff, SiteChange, diff
+    from ullage.diff import Diff, SiteChange
+    from ullage.diff.compare import diff
     from ullage.errors import TraceError, UllageError
-    from ullage.explain import Finding, explain
+    from ullage.explain import Finding
+    from ullage.explain.explain import explain
     from ullage.trace import DeviceTrace, Trace, load
 
 __version__ = "0.1.0"
@@ -50,7 +52,6 @@ _ROOMS = {
 def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
         raise AttributeError(f"module 'ullage' has no attribute {name!r}")
-    value = getattr(import_module(_ROOMS[name]), name)
-    # Importing a room binds its own name here (`ullage.diff` the package): the function must win.
-    globals()[name] = value
-    return value
+    room = import_module(_ROOMS[name])
+    # Importing `ullage.explain` binds the package here; it can be called like the function of that name.
+    return globals().setdefault(name, getattr(room, name))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+READABLE = "a readable file"
+"""What is expected of a file that the system does not let us open."""
+
 
 class UllageError(Exception):
     """Base of every error that ullage raises on purpose."""
@@ -23,7 +26,10 @@ class TraceError(UllageError, ValueError):
         self.expected = expected
         self.found = found
         where = f"{path}: " if path else ""
-        super().__init__(f"{where}at byte {offset:,}: expected {expected}, found {found}")
+        if expected == READABLE:
+            super().__init__(f"{where}cannot be read: {found}")
+        else:
+            super().__init__(f"{where}at byte {offset:,}: expected {expected}, found {found}")
 
     def with_path(self, path: str) -> TraceError:
         """Return the same error, naming the file."""

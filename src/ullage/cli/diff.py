@@ -12,13 +12,13 @@ from ullage.errors import UllageError
 
 def diff(
     before: File,
-    after: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A second one; without it, one in time.")] = None,
+    after: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A second one; without it, one in time.")
+    ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="peak|end|oom|TIME", help="The instant of the first (default: end).")
     ] = None,
-    end: Annotated[
-        str, typer.Option("--to", metavar="peak|end|oom|TIME", help="The instant of the second.")
-    ] = "end",
+    end: Annotated[str, typer.Option("--to", metavar="peak|end|oom|TIME", help="The instant of the second.")] = "end",
     top: Top = 20,
     device: DeviceNumber = None,
     mine: Mine = None,

@@ -46,5 +46,7 @@ def explain(
         from ullage.report.findings_text import print_findings
 
         print_findings(summary, plain, top=top)
-    if fail_on is not None and any(SEVERITIES.index(one.severity) >= SEVERITIES.index(fail_on.value) for one in findings):
+    if fail_on is not None and any(
+        SEVERITIES.index(one.severity) >= SEVERITIES.index(fail_on.value) for one in findings
+    ):
         raise typer.Exit(1)

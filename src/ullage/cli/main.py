@@ -18,9 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("info")(info.info)
-app.command("explain")(explain.explain)
-app.command("diff")(diff.diff)
+app.command("explain", short_help="Why memory was short, and what to change")(explain.explain)
+app.command("info", short_help="What a recording holds, on one screen")(info.info)
+app.command("diff", short_help="What grew between two snapshots or instants")(diff.diff)
 
 
 def run() -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ullage.trace import BEFORE, NONE, NO_STACK, Frame
+from ullage.trace import BEFORE, NO_STACK, NONE, Frame
 
 if TYPE_CHECKING:
     from ullage.trace import DeviceTrace, Trace

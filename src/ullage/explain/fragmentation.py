@@ -62,7 +62,8 @@ def find_fragmentation(device: DeviceTrace) -> list[Finding]:
                 "at": name,
                 "stranded_bytes": stranded,
                 "pinning": [
-                    share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]} for share in shares
+                    share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]}
+                    for share in shares
                 ],
                 "pinning_by_age": share_by_age(device, rows, event, held_back),
                 "instants": looks,

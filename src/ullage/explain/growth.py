@@ -50,7 +50,7 @@ class _Rise:
     @property
     def is_regular(self) -> bool:
         """Whether nearly every step adds the same."""
-        usual = np.median(self.changes)
+        usual = float(np.median(self.changes))
         return self.num_steps >= 8 and usual > 0 and bool((np.abs(self.changes - usual) <= 0.1 * usual).mean() >= 0.9)
 
 
@@ -65,9 +65,7 @@ def find_growth(device: DeviceTrace) -> list[Finding]:
     floor = max(_MIN_BYTES, int(_MIN_SHARE * device.peak.allocated_bytes))
     lines = loop_lines(device)
     rises = [
-        rise
-        for line, series in _live_by_line(device, lines)
-        if (rise := _rise_of(line, series, floor)) is not None
+        rise for line, series in _live_by_line(device, lines) if (rise := _rise_of(line, series, floor)) is not None
     ]
     rises.sort(key=lambda rise: -rise.bytes)
     return [_finding(device, rise, lines) for rise in rises]

@@ -61,4 +61,3 @@ def find_held(device: DeviceTrace) -> list[Finding]:
             },
         )
     ]
-

@@ -76,4 +76,4 @@ def _parts_by_line(
             frame = device.trace.sites.frame(stacks[site][depth])
             key = (frame.file, frame.function)
             by_function[key] = by_function.get(key, 0) + int(weights[site])
-    return max(by_function.values(), default=0) >= _COMMON * weights[inside].sum()
+    return max(by_function.values(), default=0) >= _COMMON * int(weights[inside].sum())

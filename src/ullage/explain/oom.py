@@ -46,7 +46,7 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     device_free = dict(device.trace.tables.device_free).get(device._begin + event)
     shares = share_by_site(device, rows, event)
     stack = device.trace.sites.user_stack(int(events.site[event]))
-    really_full = not blockers or 2 * in_the_way > asked and free_bytes < asked
+    really_full = not blockers or (2 * in_the_way > asked and free_bytes < asked)
     live_bytes = int(device.counters.allocated_bytes[event])
     title = (
         f"Out of memory: {format_bytes(asked)} asked by {describe(stack[0] if stack else NO_STACK)}; "
@@ -85,11 +85,9 @@ def _usable(device: DeviceTrace, layout: Layout, stream: int, small: bool) -> ND
     """Mark the blocks that lie where the request could have been served: same pool, same stream."""
     segments = device.segments
     home = layout.segment
-    return (
-        (segments.pool[home] == NONE)
-        & (segments.stream[home] == stream)
-        & ((segments.pool_size[home] == PoolSize.SMALL) == small)
-    )
+    usable: NDArray[np.bool_] = (segments.pool[home] == NONE) & (segments.stream[home] == stream)
+    usable &= (segments.pool_size[home] == PoolSize.SMALL) == small
+    return usable
 
 
 def _cheapest_window(layout: Layout, usable: NDArray[np.bool_], asked: int) -> tuple[int, int] | None:
@@ -121,7 +119,9 @@ def _cheapest_window(layout: Layout, usable: NDArray[np.bool_], asked: int) -> t
     return None if best is None or best[1] == 0 else (best[2], best[3])
 
 
-def _describe_blockers(device: DeviceTrace, layout: Layout, window: tuple[int, int], event: int) -> list[dict[str, Any]]:
+def _describe_blockers(
+    device: DeviceTrace, layout: Layout, window: tuple[int, int], event: int
+) -> list[dict[str, Any]]:
     first, last = window
     rows = []
     for i in range(first, last + 1):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ullage.explain.attribution import describe, share_by_site
+from ullage.explain.attribution import describe
 from ullage.explain.finding import Finding, frame_json
 from ullage.trace import NO_STACK, NONE, Action, BlockState
 from ullage.units import format_bytes, format_share
@@ -27,7 +27,9 @@ def find_private_pool(device: DeviceTrace) -> list[Finding]:
         return []
     end = device.num_events - 1
     layout = device.layouts_after([end])[end]
-    pools = [row for pool in np.unique(device.segments.pool) if pool != NONE and (row := _pool(device, layout, int(pool)))]
+    pools = [
+        row for pool in np.unique(device.segments.pool) if pool != NONE and (row := _pool(device, layout, int(pool)))
+    ]
     if not pools:
         return []
     pools.sort(key=lambda row: -int(row["reserved_bytes"]))
@@ -101,7 +103,8 @@ def _saving(pools: list[dict[str, Any]]) -> int:
     apart = [row for i, row in enumerate(pools) if not any(_overlap(row, other) for other in pools[:i])]
     if len(apart) < 2:
         return 0
-    return sum(row["free_bytes"] for row in apart) - max(row["free_bytes"] for row in apart)
+    free: list[int] = [row["free_bytes"] for row in apart]
+    return sum(free) - max(free)
 
 
 def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -220,12 +223,19 @@ def _freed_below(device: DeviceTrace, lifetime: int) -> int | None:
 
 
 def _why(
-    device: DeviceTrace, pools: list[dict[str, Any]], groups: list[dict[str, Any]], saving: int, worth: bool, reserved: int
+    device: DeviceTrace,
+    pools: list[dict[str, Any]],
+    groups: list[dict[str, Any]],
+    saving: int,
+    worth: bool,
+    reserved: int,
 ) -> str:
     share = format_share(reserved, device.end.reserved_bytes)
     text = f"That is {share} of what is reserved at the end. Blocks of a private pool serve only the graphs captured into it"
     if worth:
-        return text + f"; {len(groups)} pools were filled one after the other, never at once, so one could serve them all."
+        return (
+            text + f"; {len(groups)} pools were filled one after the other, never at once, so one could serve them all."
+        )
     return text + "."
 
 

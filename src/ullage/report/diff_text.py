@@ -32,7 +32,9 @@ def print_diff(diffs: Sequence[dict[str, Any]], *, top: int) -> None:
                 f"{_signed(after['reserved_bytes'] - before['reserved_bytes'])} reserved",
             )
         )
-        changed = [row for row in one["sites"] if row["net_bytes"] or row["num_new"] or row["num_gone"] or row["num_moved"]]
+        changed = [
+            row for row in one["sites"] if row["net_bytes"] or row["num_new"] or row["num_gone"] or row["num_moved"]
+        ]
         same = sum(row["num_same"] for row in one["sites"])
         table = grid(">net", ">before", ">after", ">new", ">gone", ">moved", "line")
         for row in changed[:top]:
@@ -43,7 +45,7 @@ def print_diff(diffs: Sequence[dict[str, Any]], *, top: int) -> None:
                 f"{row['num_new']:,}",
                 f"{row['num_gone']:,}",
                 f"{row['num_moved']:,}",
-                site_text(row["site"], max_callers=1),
+                site_text(row["site"], max_callers=1, short=True),
             )
         if changed:
             out.print(indented(table))

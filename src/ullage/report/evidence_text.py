@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ullage.report.text import bar, frame_text, grid, indented, short_file, site_text, size, sparkline, via_text
+from ullage.report.text import bar, grid, indented, site_text, size, sparkline, via_text
 from ullage.units import format_duration, format_share
 
 if TYPE_CHECKING:

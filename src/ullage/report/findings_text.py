@@ -50,12 +50,12 @@ def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[s
         out.print("No device has events or segments in this file.")
     elif counts["error"] or counts["warning"]:
         line = [plural(counts[word], word) for word in ("error", "warning") if counts[word]]
-        out.print(Text(", ".join(line) + (f", {plural(counts['info'], 'note')}" if counts["info"] else ""), style="dim"))
+        out.print(
+            Text(", ".join(line) + (f", {plural(counts['info'], 'note')}" if counts["info"] else ""), style="dim")
+        )
         for finding in findings:
             if finding["severity"] != "info":
-                out.print(
-                    Text.assemble(("  • ", _STYLES[finding["severity"]]), finding["title"]), overflow="fold"
-                )
+                out.print(Text.assemble(("  • ", _STYLES[finding["severity"]]), finding["title"]), overflow="fold")
     else:
         out.print(Text("Nothing is wrong. What there is to know:", style="green"))
 

@@ -15,6 +15,7 @@ _VERIFY_KEYS = (
     "final_blocks",
     "final_block_matches",
     "undetermined_blocks",
+    "first_mismatch_event",
 )
 
 
@@ -43,7 +44,7 @@ def summary_json(trace: Trace, *, device: int | None = None, verify: bool = Fals
 def _device_json(device: DeviceTrace, verify: bool) -> dict[str, Any]:
     history = device.history
     first, last = device.span_us
-    out = {
+    out: dict[str, Any] = {
         "device": device.number,
         "num_events": device.num_events,
         "num_segments": device.num_segments,
@@ -63,5 +64,4 @@ def _device_json(device: DeviceTrace, verify: bool) -> dict[str, Any]:
     if verify:
         counts = device.verify()
         out["verify"] = {key: counts[key] for key in _VERIFY_KEYS}
-        out["verify"]["first_mismatch_event"] = counts["first_mismatch_event"]
     return out

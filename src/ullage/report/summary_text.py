@@ -68,11 +68,14 @@ def _print_device(out: Console, device: dict[str, Any]) -> None:
     out.print(head)
     table = grid("", ">requested", ">allocated", ">active", ">reserved")
     for name in ("peak", "end"):
-        table.add_row(name, *(size(device[name][f"{word}_bytes"]) for word in ("requested", "allocated", "active", "reserved")))
+        table.add_row(
+            name, *(size(device[name][f"{word}_bytes"]) for word in ("requested", "allocated", "active", "reserved"))
+        )
     out.print(indented(table))
     out.print(
         indented(
-            f"{plural(device['num_segments'], 'segment')} at the end; {plural(device['num_device_alloc'], 'driver allocation')}, "
+            f"{plural(device['num_segments'], 'segment')} at the end; "
+            f"{plural(device['num_device_alloc'], 'driver allocation')}, "
             f"{plural(device['num_device_free'], 'release')}, {plural(device['num_ooms'], 'out-of-memory error')}"
         )
     )
@@ -84,7 +87,9 @@ def _print_device(out: Console, device: dict[str, Any]) -> None:
             )
         )
     if device["conflicts"]:
-        out.print(indented(Text(f"{plural(device['conflicts'], 'event')} contradict the state before them", style="yellow")))
+        out.print(
+            indented(Text(f"{plural(device['conflicts'], 'event')} contradict the state before them", style="yellow"))
+        )
     if "verify" in device:
         _print_verification(out, device["verify"])
 
@@ -97,6 +102,8 @@ def _print_verification(out: Console, verify: dict[str, int]) -> None:
     )
     good = all(matches == whole for _, matches, whole in pairs)
     counts = ", ".join(f"{matches:,} of {whole:,} {name}" for name, matches, whole in pairs)
-    out.print(indented(Text(("verified: " if good else "NOT verified: ") + counts, style="green" if good else "bold red")))
+    out.print(
+        indented(Text(("verified: " if good else "NOT verified: ") + counts, style="green" if good else "bold red"))
+    )
     if not good and verify["first_mismatch_event"] >= 0:
         out.print(indented(f"the first request that differs is event {verify['first_mismatch_event']:,}"))

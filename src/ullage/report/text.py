@@ -82,13 +82,16 @@ def short_file(file: str) -> str:
     return "/".join(parts[-2:]) if len(parts) > 2 else file
 
 
-def site_text(stack: Sequence[dict[str, Any]], unknown: str = "(no Python stack)", max_callers: int = 2) -> Text:
-    """Write a site: the leading frame, and the user's frames that called it, dim."""
+def site_text(
+    stack: Sequence[dict[str, Any]], unknown: str = "(no Python stack)", max_callers: int = 2, short: bool = False
+) -> Text:
+    """Write a site: the leading frame, and the user's frames that called it, dim; `short` leaves out their functions."""
     if not stack:
         return Text(unknown, style="italic")
     text = frame_text(stack[0])
     for frame in stack[1 : 1 + max_callers]:
-        text.append(f"\n  from {short_file(frame['file'])}:{frame['line']} {frame['function']}", style="dim")
+        function = "" if short else f" {frame['function']}"
+        text.append(f"\n  from {short_file(frame['file'])}:{frame['line']}{function}", style="dim")
     return text
 
 

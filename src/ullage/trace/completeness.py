@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ullage import _core
 
 HistoryKind = Literal["complete", "late", "wrapped", "none"]
@@ -46,7 +48,7 @@ def completeness_of(tables: _core.Tables, history: _core.History, device_row: in
     return Completeness(kind="late", why="segments were there before the first event")
 
 
-def _overflow_flag(settings: dict[str, object], device: int) -> bool | None:
+def _overflow_flag(settings: Mapping[str, object], device: int) -> bool | None:
     for key in (f"trace_alloc_overflowed.{device}", "trace_alloc_overflowed"):
         value = settings.get(key)
         if value is not None:

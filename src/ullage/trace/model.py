@@ -13,6 +13,7 @@ from ullage.trace.completeness import Completeness, completeness_of
 from ullage.trace.sites import Sites
 from ullage.trace.snapshot import read_tables
 from ullage.trace.tables import NONE, Action, Blocks, Counters, CounterSeries, Events, Layout, Segments
+from ullage.units import format_duration
 
 if TYPE_CHECKING:
     import numpy as np
@@ -267,7 +268,10 @@ class DeviceTrace:
         first, last = self.span_us
         moment = at if at >= first else first + at
         if not self.num_events or moment < first or moment > last:
-            raise UllageError(f"the recording of device {self.number} spans {last - first:,} µs; {at:,} µs is outside")
+            raise UllageError(
+                f"the recording of device {self.number} spans {format_duration(last - first)}; "
+                f"{format_duration(moment - first)} is outside"
+            )
         import numpy as np
 
         return int(np.searchsorted(self.events.time_us, moment, side="right")) - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ullage import _core
-from ullage.errors import TraceError
+from ullage.errors import READABLE, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def read_tables(path: str | os.PathLike[str]) -> _core.Tables:
             return _read_open_file(file, name)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise TraceError(path=name, offset=0, expected="a readable file", found=reason) from error
+        raise TraceError(path=name, offset=0, expected=READABLE, found=reason) from error
     except TraceError as error:
         raise error.with_path(name) from None
 
