@@ -54,7 +54,7 @@ def _history(device: DeviceTrace) -> Finding | None:
             "warning",
             device.end.reserved_bytes,
             "No history: only the layout at the end is known",
-            f"So nothing can be said about peaks, growth or time ({completeness.why}).",
+            f"{completeness.why[0].upper()}{completeness.why[1:]}: nothing can be said about peaks, growth or time.",
             f"Record with {_RECORD}.",
         )
     open_sizes = ""

@@ -31,8 +31,9 @@ def find_stream(device: DeviceTrace) -> list[Finding]:
 
 def _waiting(device: DeviceTrace, floor: int) -> Finding | None:
     blocks, times = device.blocks, device.events.time_us
-    # A free that no stream holds up completes in the very next event.
-    waited = np.flatnonzero((blocks.free_requested != NONE) & (blocks.death != blocks.free_requested + 1))
+    # A free that no stream holds up completes in the very next event; where requests are not recorded, in the same.
+    still = blocks.death == NONE
+    waited = np.flatnonzero((blocks.free_requested != NONE) & (still | (blocks.death > blocks.free_requested + 1)))
     if not len(waited):
         return None
     begins = blocks.free_requested[waited]
@@ -76,9 +77,9 @@ def _highest(begins: NDArray[np.int32], ends: NDArray[np.int32], size: NDArray[n
     order = np.argsort(events, kind="stable")
     sums = np.cumsum(np.concatenate([size, -size])[order])
     # Only the last change at an event counts.
-    settled = np.append(np.diff(events[order]) > 0, True)
-    best = int(np.argmax(np.where(settled, sums, 0)))
-    return int(events[order][best]), int(sums[best])
+    settled = np.where(np.append(np.diff(events[order]) > 0, True), sums, 0)
+    best = int(np.argmax(settled))
+    return int(events[order][best]), int(settled[best])
 
 
 def _wait_words(wait_us: NDArray[np.int64]) -> str:

@@ -211,8 +211,12 @@ class DeviceTrace:
 
         return find_steps(self)
 
-    def annotation_starts(self) -> dict[str, list[int]]:
-        """Return the start times of this device's annotations by name; a number at the end of a name is dropped."""
+    def annotation_starts(self, *, any_device: bool = False) -> dict[str, list[int]]:
+        """Return the start times of this device's annotations by name; a number at the end of a name is dropped.
+
+        Args:
+            any_device: Take those of the other devices too.
+        """
         t = self.trace.tables
         starts: dict[str, list[int]] = {}
         rows = zip(
@@ -223,7 +227,7 @@ class DeviceTrace:
             strict=True,
         )
         for name_id, stage, device, time_us in rows:
-            if stage != 0 or name_id == NONE or device not in (NONE, self.number):
+            if stage != 0 or name_id == NONE or not (any_device or device in (NONE, self.number)):
                 continue
             name = re.sub(r"[\s#:_-]*\d+$", "", t.text(name_id))
             starts.setdefault(name, []).append(time_us)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ullage.trace.tables import NONE, Action
+from ullage.trace.tables import Action
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 MIN_STEPS = 4
 
 _MAX_CANDIDATES = 24
-_MAX_CELLS = 20_000_000
+_MAX_CELLS = 5_000_000
+_MAX_JUDGED = 200_000
 _MIN_REGULARITY = 0.5
+_TIE = 0.003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,9 @@ def find_steps(device: DeviceTrace) -> Steps:
 
 def _from_annotations(device: DeviceTrace) -> Steps | None:
     best: tuple[int, int, str, list[int]] | None = None
-    for name, times in device.annotation_starts().items():
+    # One process can drive several devices from a loop that is annotated on one of them.
+    annotations = device.annotation_starts() or device.annotation_starts(any_device=True)
+    for name, times in annotations.items():
         rank = _rank_of_name(name)
         if rank and (best is None or (rank, len(times)) > (best[0], best[1])):
             best = (rank, len(times), name, times)
@@ -77,47 +81,62 @@ def _from_period(device: DeviceTrace) -> Steps | None:
     allocs = np.flatnonzero(events.action == Action.ALLOC)
     if len(allocs) < 2 * MIN_STEPS:
         return None
-    sites = events.site[allocs]
-    used, tokens = np.unique(sites, return_inverse=True)
-    counts = np.bincount(tokens)
-    best: tuple[float, int, NDArray[np.int64]] | None = None
-    for token in _candidates(used, counts):
-        places = np.flatnonzero(tokens == token)
-        score = _regularity(tokens, places, len(used))
-        if score < _MIN_REGULARITY:
-            continue
-        better = best is None or score > best[0] + 0.02 or (score > best[0] - 0.02 and len(places) > best[1])
-        if better:
-            best = (max(score, best[0]) if best else score, len(places), places)
+    # Token 0 stands for requests without a stack. A long recording is judged by its middle.
+    tokens = events.site[allocs] + 1
+    margin = max(len(tokens) - _MAX_JUDGED, 0) // 2
+    judged = tokens[margin : len(tokens) - margin]
+    best: tuple[float, int, int] | None = None
+    for token in _candidates(judged):
+        score, rounds = _regularity(judged, token)
+        # A layer repeats too, but what comes once a step is irregular to it; the tie goes to the shorter round.
+        if score >= _MIN_REGULARITY and (
+            best is None or score > best[0] + _TIE or (score > best[0] - _TIE and rounds > best[1])
+        ):
+            best = (max(score, best[0]) if best else score, rounds, token)
     if best is None:
         return None
-    return Steps(starts=allocs[best[2]].astype(np.int64), source="the period of the request stream")
+    return Steps(starts=allocs[tokens == best[2]].astype(np.int64), source="the period of the request stream")
 
 
-def _candidates(used: NDArray[np.int32], counts: NDArray[np.int64]) -> list[int]:
-    """Pick sites to try as a loop's mark: for each count that several requests share, the site met first."""
+def _candidates(tokens: NDArray[np.int32]) -> list[int]:
+    """Pick sites to try as a loop's mark: for each count that sites share, the one that is spread the widest.
+
+    Set-up can meet a site as often as the loop does, but all at once.
+    """
+    counts = np.bincount(tokens)
+    places = np.arange(len(tokens))
+    first, last = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.int64)
+    last[tokens] = places  # the last assignment wins
+    first[tokens[::-1]] = places[::-1]
+    spread = (last - first).tolist()
     weights: dict[int, int] = {}
-    first: dict[int, int] = {}
+    widest: dict[int, int] = {}
     for token, count in enumerate(counts.tolist()):
-        if count < MIN_STEPS or used[token] == NONE:
+        if count < MIN_STEPS or token == 0:
             continue
         weights[count] = weights.get(count, 0) + count
-        first.setdefault(count, token)
+        if count not in widest or spread[token] > spread[widest[count]]:
+            widest[count] = token
     heaviest = sorted(weights, key=lambda count: -weights[count])[:_MAX_CANDIDATES]
-    return [first[count] for count in heaviest]
+    return [widest[count] for count in heaviest]
 
 
-def _regularity(tokens: NDArray[np.int64], places: NDArray[np.int64], num_tokens: int) -> float:
-    """Return the share of requests whose site comes equally often in nearly every round that `places` marks."""
-    num_rounds = len(places) - 1
+def _regularity(tokens: NDArray[np.int32], mark: int) -> tuple[float, int]:
+    """Return the share of requests whose site comes equally often in nearly every round that `mark` begins, and the rounds.
+
+    Requests without a stack do not count: they are many sites in one.
+    """
+    is_mark = tokens == mark
+    num_rounds = int(is_mark.sum()) - 1
+    num_tokens = int(tokens.max()) + 1
     if num_rounds < MIN_STEPS - 1 or num_rounds * num_tokens > _MAX_CELLS:
-        return 0.0
-    inner = slice(int(places[0]), int(places[-1]))
-    rounds = np.searchsorted(places, np.arange(inner.start, inner.stop), side="right") - 1
-    cells = np.bincount(rounds * num_tokens + tokens[inner], minlength=num_rounds * num_tokens)
+        return 0.0, num_rounds
+    rounds = np.cumsum(is_mark) - 1
+    whole = (rounds >= 0) & (rounds < num_rounds)
+    cells = np.bincount(rounds[whole] * num_tokens + tokens[whole], minlength=num_rounds * num_tokens)
     table = cells.reshape(num_rounds, num_tokens)
     usual = np.median(table, axis=0)
-    agreement = (table == usual).mean(axis=0)
-    regular = (agreement >= 0.9) & (usual > 0)
-    covered = table[:, regular].sum() / len(tokens)
-    return float(covered)
+    regular = ((table == usual).mean(axis=0) >= 0.9) & (usual > 0)
+    regular[0] = False
+    num_known = int((tokens != 0).sum())
+    return float(table[:, regular].sum() / max(num_known, 1)), num_rounds
