@@ -99,7 +99,9 @@ test-cpp: build/cpp/build.ninja
 test-sanitized: build/sanitized/build.ninja
 	$(WITH_VENV) cmake --build build/sanitized
 	$(WITH_VENV) ctest --test-dir build/sanitized --output-on-failure --timeout $(TIME_LIMIT_S)
-	timeout $(TIME_LIMIT_S) build/sanitized/ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)
+	@echo "ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)"
+	@said=$$(timeout $(TIME_LIMIT_S) build/sanitized/ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)); code=$$?; echo "$$said"; \
+	  case "$$said" in *$(FUZZ_RUNS)*) exit $$code;; *) echo "ullage_fuzz did not say that it ran $(FUZZ_RUNS) files" >&2; exit 1;; esac
 
 # The installed package is tested, not src/: that one has no compiled core. Its path is given for the doctests.
 test-python: $(VENV)/installed $(VENV)/tools-test

@@ -1,8 +1,6 @@
 // The layout's invariants, checked in the plainest way. The drawing that defines the words is in core/layout.hpp.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <string>
 
 #include "core/history.hpp"

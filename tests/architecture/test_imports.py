@@ -38,7 +38,7 @@ FLOORS = [
     {"report"},
     {"explain", "replay", "diff", "plan", "fleet", "record", "watch"},
     {"trace"},
-    {"errors", "units"},
+    {"errors", "units", "callable_room"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 LEAVES = FLOORS[-1]

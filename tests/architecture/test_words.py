@@ -15,18 +15,16 @@ PUT_OFF = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]
 # Notebooks compile their cells under tmp/ipykernel_N on every machine, so frames name it.
 MACHINE_FOLDER = re.compile(r"(?<![\w.*$}/])/(?:work|root|tmp)/(?!ipykernel)")
 GLOSSARY = ROOT / "docs" / "glossary.md"
+# Those of DESIGN (words as PyTorch defines them) and STYLE (names).
 KEY_WORDS = (
     "trace",
-    "event",
-    "site",
-    "frame",
-    "stack",
+    "finding",
     "segment",
     "block",
     "pool",
     "stream",
+    "site",
     "step",
-    "annotation",
     "peak",
     "requested",
     "allocated",
@@ -34,11 +32,6 @@ KEY_WORDS = (
     "reserved",
     "used",
     "waste",
-    "rounding",
-    "stranded",
-    "pinning",
-    "reconstruction",
-    "finding",
 )
 
 

@@ -47,14 +47,14 @@ def find_fragmentation(device: DeviceTrace) -> list[Finding]:
     shares = share_by_site(device, rows, event, held_back)
     live = {share.lead: share.bytes for share in share_by_site(device, rows, event)}
     severity: Severity = "warning" if is_bad and free >= _BAD_BYTES else "info"
-    when = {"oom": "at the out-of-memory error", "reserved_peak": "when it peaked"}[name]
+    when = {"oom": "at the out-of-memory error", "reserved_peak": "at its peak"}[name]
     return [
         Finding(
             kind="fragmentation",
             severity=severity,
             device=device.number,
             bytes=stranded,
-            title=f"{format_bytes(free)} of the {format_bytes(reserved)} reserved {when} was free ({_split(look)})",
+            title=f"{format_bytes(free)} of {format_bytes(reserved)} reserved was free {when} ({_split(look)})",
             why=_why(look, len(rows), shares[0] if shares else None, live),
             next_step=_next_step(device, look, bool(shares)),
             site=shares[0].stack if shares else (),

@@ -41,8 +41,8 @@ def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[s
         out.print(
             Text.assemble(
                 (f"GPU {device['device']}", "bold"),
-                f": {format_bytes(device['peak']['allocated_bytes'])} allocated and "
-                f"{format_bytes(device['peak']['reserved_bytes'])} reserved at their peaks, "
+                f": {format_bytes(device['peak']['allocated_bytes'])} allocated, "
+                f"{format_bytes(device['peak']['reserved_bytes'])} reserved at peak; "
                 f"{plural(device['num_events'], 'event')} in {format_duration(span)}",
             )
         )
