@@ -13,11 +13,32 @@ FreeIndex::PoolKey FreeIndex::key_of(const LayoutBlock& block) const {
 void FreeIndex::added(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
   pools_[key_of(block)].insert({block.size, block.address, row});
+  if (!keeps_ages_) return;
+  const auto index = static_cast<std::size_t>(row);
+  if (index >= free_since_.size()) free_since_.resize(2 * index + 1, 0);
+  free_since_[index] = num_searches_;
 }
 
 void FreeIndex::removed(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
   pools_[key_of(block)].erase({block.size, block.address, row});
+}
+
+std::vector<std::int32_t> FreeIndex::in_order(bool small_pool, bool is_private) const {
+  std::vector<std::int32_t> out;
+  for (const auto& [key, entries] : pools_) {
+    if (key.is_small != small_pool || (key.pool != kNone) != is_private) continue;
+    for (const Entry& entry : entries) out.push_back(entry.block);
+  }
+  return out;
+}
+
+std::vector<std::int32_t> FreeIndex::of_stream(std::int32_t pool, bool small_pool, std::int64_t stream) const {
+  std::vector<std::int32_t> out;
+  const auto found = pools_.find({pool, small_pool, stream});
+  if (found == pools_.end()) return out;
+  for (const Entry& entry : found->second) out.push_back(entry.block);
+  return out;
 }
 
 // A block at the end of a mapped range counts with the unmapped space that it could grow into.

@@ -5,6 +5,7 @@
 #include <compare>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "core/allocator_rules.hpp"
 #include "core/layout.hpp"
@@ -20,6 +21,16 @@ class FreeIndex : public FreeBlockObserver {
 
   // The free block that the allocator would hand out, or kNone if it would go on to ask the driver.
   std::int32_t best_fit(std::int32_t pool, bool small_pool, std::int64_t stream, Bytes rounded) const;
+
+  // The free blocks of all private or of all default pools of one size, by stream, size and address.
+  std::vector<std::int32_t> in_order(bool small_pool, bool is_private) const;
+  // Those that serve one stream of one pool, by size and address.
+  std::vector<std::int32_t> of_stream(std::int32_t pool, bool small_pool, std::int64_t stream) const;
+
+  // Ages, as garbage collection counts them: the searches since a block became free.
+  void keep_ages(bool keep) { keeps_ages_ = keep; }
+  void grow_older() { ++num_searches_; }
+  std::int64_t age(std::int32_t block) const { return num_searches_ - free_since_[static_cast<std::size_t>(block)]; }
 
  private:
   struct PoolKey {
@@ -41,6 +52,9 @@ class FreeIndex : public FreeBlockObserver {
   const Layout& layout_;
   const AllocatorSettings& settings_;
   std::map<PoolKey, std::set<Entry>> pools_;
+  bool keeps_ages_ = false;
+  std::int64_t num_searches_ = 0;
+  std::vector<std::int64_t> free_since_;  // by block, the searches when it became free
 };
 
 }  // namespace ullage

@@ -76,16 +76,4 @@ struct History {
   Verification verification;
 };
 
-// The layout at one instant, as tables.
-struct LayoutTable {
-  std::vector<std::int32_t> segment_lifetime;
-  std::vector<Address> segment_address;
-  std::vector<Bytes> segment_size;
-  std::vector<std::int64_t> blocks_begin, blocks_end;  // by segment
-  std::vector<Address> address;
-  std::vector<Bytes> size, requested_size;
-  std::vector<BlockState> state;
-  std::vector<std::int32_t> lifetime;
-};
-
 }  // namespace ullage

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -149,6 +150,7 @@ class ObjectBuilder {
   std::vector<Sequence> sequences_;
   std::vector<WideInt> wide_;
   std::vector<double> floats_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int32_t> pool_rows_;
   std::size_t num_settings_visits_ = 0;
   std::uint64_t not_available_;  // the StringId of "N/A", torch's word for no compile context
   std::uint64_t empty_text_;     // that of ""

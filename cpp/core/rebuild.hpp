@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/history.hpp"
+#include "core/layout_table.hpp"
 #include "core/tables.hpp"
 
 namespace ullage {

@@ -128,12 +128,12 @@ std::int32_t ObjectBuilder::as_pool(Value value, Key key) {
   }
   const auto& items = sequences_[value.row()].items;
   const PoolId id{as_integer(items[0], key), as_integer(items[1], key)};
-  for (std::size_t row = tables_.pools.size(); row-- > 0;) {
-    if (tables_.pools[row] == id) return static_cast<std::int32_t>(row);
-  }
-  if (tables_.pools.size() >= 4096) fail("at most 4,096 memory pools", "more");
+  const auto next = static_cast<std::int32_t>(tables_.pools.size());
+  const auto [found, is_new] = pool_rows_.try_emplace({id.first, id.second}, next);
+  if (!is_new) return found->second;
+  if (next >= 4096) fail("at most 4,096 memory pools", "more");
   tables_.pools.push_back(id);
-  return static_cast<std::int32_t>(tables_.pools.size() - 1);
+  return next;
 }
 
 void ObjectBuilder::note_unknown(Value key) {

@@ -1,6 +1,7 @@
 // From the finished root object to the tables' final order: events by device, segments with their blocks, settings.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/object_builder.hpp"
@@ -70,9 +71,10 @@ void ObjectBuilder::finish(Value root) {
     if (seen_ & (std::uint64_t{1} << key)) tables_.seen_keys.emplace_back(kKeyTexts[key]);
   }
   std::vector<DeviceTrace>& devices = tables_.devices;
+  std::set<std::int32_t> known;
+  for (const DeviceTrace& trace : devices) known.insert(trace.device);
   for (const std::int32_t device : tables_.segments.device) {
-    const bool known = std::any_of(devices.begin(), devices.end(), [&](const auto& d) { return d.device == device; });
-    if (!known) devices.push_back({device, 0, 0});
+    if (known.insert(device).second) devices.push_back({device, 0, 0});
   }
   std::sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) { return a.device < b.device; });
 }

@@ -1,9 +1,9 @@
 // Breaks small snapshots in many ways and opens each: ullage_fuzz RUNS SEED [FILE...]
 //
-// RUNS is a number of mutants, a time such as 60s, or a range such as 41-42 that repeats those mutants. A mutant depends on
-// SEED, on its number and on the files alone. Only TraceError may come out; every layout must keep its invariants; no mutant
-// may take more than 5 s, or more memory than 64 MiB and 64 times its size. The first that does otherwise is written to
-// fuzz-failure.bin, and the exit status is 1.
+// RUNS is a number of mutants, a time such as 60s, or a range such as 41-42 that repeats those mutants. A mutant
+// depends on SEED, on its number and on the files alone. Only TraceError may come out; every layout must keep its
+// invariants; no mutant may take more than 5 s, or more memory than 64 MiB and 64 times its size. The first that does
+// otherwise is written to fuzz-failure.bin, and the exit status is 1.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -69,8 +69,8 @@ void on_signal(int) {
 
 // A recording as PyTorch would dump it.
 Node snapshot_of(const Tables& tables) {
-  constexpr const char* kActions[] = {"alloc",       "free_requested", "free_completed", "segment_alloc",
-                                      "segment_free", "segment_map",   "segment_unmap"};
+  constexpr const char* kActions[] = {"alloc",        "free_requested", "free_completed", "segment_alloc",
+                                      "segment_free", "segment_map",    "segment_unmap"};
   constexpr const char* kStates[] = {"inactive", "active_allocated", "active_pending_free"};
   List events, segments;
   for (std::size_t i = 0; i < tables.events.size_rows(); ++i) {
@@ -156,7 +156,8 @@ void check_device(const Tables& tables, const DeviceTrace& trace, Counts& counts
       if (event >= num_events) continue;
       const LayoutTable layout = layouts_after(tables, trace, {event}).at(0);
       if (const std::string broken = broken_invariant(layout); !broken.empty()) fail(broken);
-      const CounterValues expected = event == kNone ? history.before : counters_after(history, static_cast<std::size_t>(event));
+      const CounterValues expected =
+          event == kNone ? history.before : counters_after(history, static_cast<std::size_t>(event));
       if (counters_of(layout) != expected) fail("the counters are not what the layout holds");
     }
   } catch (const TraceError&) {
@@ -213,7 +214,8 @@ void guarded_open(bool size_is_known, Counts& counts) {
   const std::int64_t growth = peak - resident_before;
   counts.greatest_growth = std::max(counts.greatest_growth, growth);
   if (growth > kMemoryBase + kMemoryPerByte * static_cast<std::int64_t>(current_bytes.size())) {
-    fail("a mutant of " + std::to_string(current_bytes.size()) + " bytes took " + std::to_string(growth) + " bytes of memory");
+    fail("a mutant of " + std::to_string(current_bytes.size()) + " bytes took " + std::to_string(growth) +
+         " bytes of memory");
   }
 }
 

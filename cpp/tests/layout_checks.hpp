@@ -78,7 +78,8 @@ inline CounterValues counters_of(const LayoutTable& table) {
     if (table.state[i] == BlockState::kInactive) continue;
     sums[static_cast<std::size_t>(Counter::kActive)] += table.size[i];
     sums[static_cast<std::size_t>(Counter::kRequested)] += table.requested_size[i];
-    if (table.state[i] == BlockState::kActiveAllocated) sums[static_cast<std::size_t>(Counter::kAllocated)] += table.size[i];
+    if (table.state[i] == BlockState::kActiveAllocated)
+      sums[static_cast<std::size_t>(Counter::kAllocated)] += table.size[i];
   }
   return sums;
 }

@@ -18,9 +18,10 @@ using Random = std::mt19937_64;
 inline std::size_t below(Random& random, std::size_t limit) { return limit == 0 ? 0 : random() % limit; }
 
 inline std::uint64_t odd_number(Random& random) {
-  constexpr std::uint64_t kOdd[] = {0,          1,          0x7f,       0x80,       0xff,       0x100,        511,
-                                    0xffff,     0x10000,    0x7fffffff, 0x80000000, 0xffffffff, 1ULL << 55,   1ULL << 56,
-                                    1ULL << 59, 1ULL << 60, 1ULL << 62, 1ULL << 63, ~0ULL,      ~0ULL - 1023, (1ULL << 63) - 1};
+  constexpr std::uint64_t kOdd[] = {
+      0,          1,          0x7f,       0x80,       0xff,       0x100,        511,
+      0xffff,     0x10000,    0x7fffffff, 0x80000000, 0xffffffff, 1ULL << 55,   1ULL << 56,
+      1ULL << 59, 1ULL << 60, 1ULL << 62, 1ULL << 63, ~0ULL,      ~0ULL - 1023, (1ULL << 63) - 1};
   return kOdd[below(random, std::size(kOdd))];
 }
 
@@ -77,11 +78,15 @@ inline void blow_up_operand(std::string& bytes, Random& random) {
   std::memcpy(raw, &number, 8);
   if (bytes[at] == '\x8a') {  // LONG1: as many bytes as it says
     const auto length = static_cast<unsigned char>(bytes[at + 1]);
-    for (std::size_t i = 0; i < length && at + 2 + i < bytes.size(); ++i) bytes[at + 2 + i] = raw[std::min<std::size_t>(i, 7)];
+    for (std::size_t i = 0; i < length && at + 2 + i < bytes.size(); ++i)
+      bytes[at + 2 + i] = raw[std::min<std::size_t>(i, 7)];
     return;
   }
   constexpr std::string_view kOfOne = "\x8cUCKqh";
-  const std::size_t width = kOfOne.find(bytes[at]) != std::string_view::npos ? 1 : bytes[at] == 'M' ? 2 : random() % 2 ? 4 : 8;
+  const std::size_t width = kOfOne.find(bytes[at]) != std::string_view::npos ? 1
+                            : bytes[at] == 'M'                               ? 2
+                            : random() % 2                                   ? 4
+                                                                             : 8;
   for (std::size_t i = 0; i < width && at + 1 + i < bytes.size(); ++i) bytes[at + 1 + i] = raw[i];
 }
 
@@ -105,11 +110,17 @@ inline void mutate_bytes(std::string& bytes, Random& random) {
   for (std::size_t rounds = 1 + (random() % 2 ? 0 : below(random, 6)); rounds > 0; --rounds) {
     if (bytes.empty() || bytes.size() > kLongest) return;
     switch (random() % 10) {
-      case 0: case 1: case 2: change_byte(bytes, random); break;
-      case 3: case 4: move_chunk(bytes, random); break;
-      case 5: case 6: swap_opcode(bytes, random); break;
-      case 7: case 8: bytes[0] == '\x80' ? blow_up_operand(bytes, random) : blow_up_digits(bytes, random); break;
-      default: if (random() % 4 == 0) bytes.resize(below(random, bytes.size()));
+      case 0:
+      case 1:
+      case 2: change_byte(bytes, random); break;
+      case 3:
+      case 4: move_chunk(bytes, random); break;
+      case 5:
+      case 6: swap_opcode(bytes, random); break;
+      case 7:
+      case 8: bytes[0] == '\x80' ? blow_up_operand(bytes, random) : blow_up_digits(bytes, random); break;
+      default:
+        if (random() % 4 == 0) bytes.resize(below(random, bytes.size()));
     }
   }
 }
@@ -153,9 +164,20 @@ inline void mutate_leaf(Node& node, Random& random) {
   } else if (wide) {
     node = *wide + step;
   } else if (auto* text = std::get_if<std::string>(&node.value)) {
-    constexpr const char* kWords[] = {"alloc",       "free_requested", "free_completed",   "segment_alloc",       "segment_free",
-                                      "segment_map", "segment_unmap",  "active_allocated", "active_pending_free", "inactive",
-                                      "small",       "large",          "oom",              "free"};
+    constexpr const char* kWords[] = {"alloc",
+                                      "free_requested",
+                                      "free_completed",
+                                      "segment_alloc",
+                                      "segment_free",
+                                      "segment_map",
+                                      "segment_unmap",
+                                      "active_allocated",
+                                      "active_pending_free",
+                                      "inactive",
+                                      "small",
+                                      "large",
+                                      "oom",
+                                      "free"};
     *text = kWords[below(random, std::size(kWords))];
   }
 }

@@ -1,5 +1,5 @@
-// The caching allocator in its plainest form: lists searched from end to end. It runs random programs and writes down, for
-// each event, the event and the layout after it, so that a test can compare what the core rebuilds.
+// The caching allocator in its plainest form: lists searched from end to end. It runs random programs and writes down,
+// for each event, the event and the layout after it, so that a test can compare what the core rebuilds.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,13 @@ class NaiveAllocator {
   // Writes the layout as it is now into the trace, as the snapshot's end.
   void finish() {
     for (const auto& [address, segment] : segments_) {
-      FinalSegment last{address, segment.size, {}, segment.is_small ? PoolSize::kSmall : PoolSize::kLarge,
-                        segment.is_expandable, segment.stream, kNone};
+      FinalSegment last{address,
+                        segment.size,
+                        {},
+                        segment.is_small ? PoolSize::kSmall : PoolSize::kLarge,
+                        segment.is_expandable,
+                        segment.stream,
+                        kNone};
       for (const NaiveBlock& block : segment.blocks) last.blocks.push_back({block.size, block.state, block.requested});
       trace.end_with(last);
     }
@@ -89,12 +94,13 @@ class NaiveAllocator {
     const bool is_small = rounded <= kMiB;
     Place place;
     if (!find_fit(stream, is_small, rounded, place)) {
-      place = settings_.expandable_segments ? map_for(stream, is_small, rounded) : new_segment(stream, is_small, rounded);
+      place =
+          settings_.expandable_segments ? map_for(stream, is_small, rounded) : new_segment(stream, is_small, rounded);
     }
     NaiveSegment& segment = segments_.at(place.segment);
     const Bytes left = at(place).size - rounded;
-    const bool splits = is_small || settings_.expandable_segments ? left >= 512
-                                                                  : rounded < settings_.max_split_size && left > kMiB;
+    const bool splits =
+        is_small || settings_.expandable_segments ? left >= 512 : rounded < settings_.max_split_size && left > kMiB;
     if (splits) {
       const NaiveBlock behind = {at(place).address + static_cast<Address>(rounded), left, 0, BlockState::kInactive};
       at(place).size = rounded;
@@ -109,8 +115,8 @@ class NaiveAllocator {
   Bytes size_with_room(const NaiveSegment& segment, std::size_t index) const {
     if (!segment.is_expandable || index + 1 < segment.blocks.size()) return segment.blocks[index].size;
     const auto next = segments_.upper_bound(segment.address);
-    const bool same = next != segments_.end() && next->second.is_small == segment.is_small &&
-                      next->second.stream == segment.stream;
+    const bool same =
+        next != segments_.end() && next->second.is_small == segment.is_small && next->second.stream == segment.stream;
     const Address room_end = same ? next->first : reservation(segment.stream, segment.is_small) + kReservation;
     return static_cast<Bytes>(room_end - segment.blocks[index].address);
   }
@@ -121,7 +127,8 @@ class NaiveAllocator {
       if (segment.stream != stream || segment.is_small != is_small) continue;
       for (std::size_t i = 0; i < segment.blocks.size(); ++i) {
         const NaiveBlock& block = segment.blocks[i];
-        if (block.state == BlockState::kInactive && block.size >= rounded) fits.push_back({{block.size, block.address}, {address, i}});
+        if (block.state == BlockState::kInactive && block.size >= rounded)
+          fits.push_back({{block.size, block.address}, {address, i}});
       }
     }
     if (fits.empty()) return false;
@@ -141,7 +148,9 @@ class NaiveAllocator {
   }
 
   Place new_segment(std::int64_t stream, bool is_small, Bytes rounded) {
-    const Bytes size = is_small ? 2 * kMiB : rounded < 10 * kMiB ? 20 * kMiB : (rounded + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+    const Bytes size = is_small              ? 2 * kMiB
+                       : rounded < 10 * kMiB ? 20 * kMiB
+                                             : (rounded + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
     const Address address = next_address_;
     next_address_ -= Address{1} << 26;  // the driver hands out addresses downwards
     segments_[address] = {address, size, stream, is_small, false, {{address, size, 0, BlockState::kInactive}}};
@@ -160,7 +169,7 @@ class NaiveAllocator {
     const Bytes granule = is_small ? 2 * kMiB : 20 * kMiB;
     Address gap = reservation(stream, is_small);
     Bytes free_before = 0;
-    for (auto walk = segments_.lower_bound(gap); ; ++walk) {
+    for (auto walk = segments_.lower_bound(gap);; ++walk) {
       const bool is_last = walk == segments_.end() || walk->first >= reservation(stream, is_small) + kReservation;
       const Address gap_end = is_last ? reservation(stream, is_small) + kReservation : walk->first;
       const auto room = static_cast<Bytes>(gap_end - gap);
@@ -204,7 +213,8 @@ class NaiveAllocator {
   static void merge_free(NaiveSegment& segment) {
     std::vector<NaiveBlock> merged;
     for (const NaiveBlock& block : segment.blocks) {
-      const bool joins = !merged.empty() && merged.back().state == BlockState::kInactive && block.state == BlockState::kInactive;
+      const bool joins =
+          !merged.empty() && merged.back().state == BlockState::kInactive && block.state == BlockState::kInactive;
       if (joins) {
         merged.back().size += block.size;
       } else {
@@ -290,14 +300,16 @@ class NaiveAllocator {
     segments_.erase(whole.address);
     NaiveSegment front = whole;
     front.blocks.assign(whole.blocks.begin(), at_cut);
-    if (begin > cut.address) front.blocks.push_back({cut.address, static_cast<Bytes>(begin - cut.address), 0, BlockState::kInactive});
+    if (begin > cut.address)
+      front.blocks.push_back({cut.address, static_cast<Bytes>(begin - cut.address), 0, BlockState::kInactive});
     front.size = static_cast<Bytes>(begin - whole.address);
     if (front.size > 0) segments_[front.address] = front;
     NaiveSegment back = whole;
     back.address = end;
     back.blocks.assign(at_cut + 1, whole.blocks.end());
     const Address cut_end = cut.address + static_cast<Address>(cut.size);
-    if (end < cut_end) back.blocks.insert(back.blocks.begin(), {end, static_cast<Bytes>(cut_end - end), 0, BlockState::kInactive});
+    if (end < cut_end)
+      back.blocks.insert(back.blocks.begin(), {end, static_cast<Bytes>(cut_end - end), 0, BlockState::kInactive});
     back.size = static_cast<Bytes>(whole.end() - end);
     if (back.size > 0) segments_[end] = back;
     emit(Action::kSegmentUnmap, begin, static_cast<Bytes>(end - begin), whole.stream);

@@ -1,9 +1,9 @@
-#include "core/address_map.hpp"
-
 #include <doctest/doctest.h>
 
 #include <map>
 #include <random>
+
+#include "core/address_map.hpp"
 
 namespace ullage {
 namespace {

@@ -1,6 +1,6 @@
-#include "core/allocator_rules.hpp"
-
 #include <doctest/doctest.h>
+
+#include "core/allocator_rules.hpp"
 
 namespace ullage {
 namespace {
@@ -22,12 +22,12 @@ TEST_CASE("requests are rounded up to 512 bytes") {
 
 TEST_CASE("divisions round to a share of the power of two below") {
   const AllocatorSettings settings = with_divisions(4);
-  CHECK(round_size(2048, settings) == 2048);            // not over 512 * 4
-  CHECK(round_size(2049, settings) == 2560);            // quarters of 2,048
+  CHECK(round_size(2048, settings) == 2048);  // not over 512 * 4
+  CHECK(round_size(2049, settings) == 2560);  // quarters of 2,048
   CHECK(round_size(1200 * kKiB, settings) == 1280 * kKiB);
   CHECK(round_size(1280 * kKiB, settings) == 1280 * kKiB);
   CHECK(round_size(1280 * kKiB + 1, settings) == 1536 * kKiB);
-  CHECK(round_size(2 * kMiB, settings) == 2 * kMiB);    // powers of two stay
+  CHECK(round_size(2 * kMiB, settings) == 2 * kMiB);  // powers of two stay
   CHECK(round_size(2 * kMiB - 1, settings) == 2 * kMiB);
 }
 
@@ -125,7 +125,8 @@ TEST_CASE("settings of the wrong kind or out of range keep their defaults") {
       {"roundup_power2_divisions.65536", std::int64_t{8}},
       {"roundup_power2_divisions.x", std::int64_t{8}},
       {"roundup_power2_divisions.2", std::int64_t{-1}},
-      {"PYTORCH_CUDA_ALLOC_CONF", std::string("large_segment_size_mb:99999999999999999999,xlarge_segment_size_mb:4,max_non_split_rounding_mb:")},
+      {"PYTORCH_CUDA_ALLOC_CONF",
+       std::string("large_segment_size_mb:99999999999999999999,xlarge_segment_size_mb:4,max_non_split_rounding_mb:")},
   }));
   CHECK(settings.max_split_size == kUnlimited);
   CHECK_FALSE(settings.expandable_segments);

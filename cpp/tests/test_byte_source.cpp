@@ -1,5 +1,3 @@
-#include "core/byte_source.hpp"
-
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -7,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "core/byte_source.hpp"
 #include "core/error.hpp"
 
 namespace ullage {

@@ -1,6 +1,6 @@
-#include "core/free_index.hpp"
-
 #include <doctest/doctest.h>
+
+#include "core/free_index.hpp"
 
 namespace ullage {
 namespace {
@@ -86,7 +86,7 @@ TEST_CASE("a block that could grow counts with what it could grow into") {
   space.settings.expandable_segments = true;
   space.add(kStep, 4 * kMiB, true);
   space.add_enclosed(2 * kStep, 6 * kMiB);
-  CHECK(space.fit(2 * kMiB) == 2 * kStep);   // 6 MiB is less than 4 MiB and the gap behind
+  CHECK(space.fit(2 * kMiB) == 2 * kStep);  // 6 MiB is less than 4 MiB and the gap behind
   CHECK(space.fit(6 * kMiB + 512) == 1);
   space.add_enclosed(3 * kStep, 3 * kMiB);
   CHECK(space.fit(2 * kMiB) == 3 * kStep);

@@ -1,7 +1,6 @@
-#include "core/initial_state.hpp"
-
 #include <doctest/doctest.h>
 
+#include "core/initial_state.hpp"
 #include "trace_builder.hpp"
 
 namespace ullage::test {

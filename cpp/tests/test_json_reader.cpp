@@ -68,7 +68,8 @@ TEST_CASE("numbers of every form are read") {
 }
 
 TEST_CASE("numbers with a fraction are settings, never sizes") {
-  const Tables tables = read_text(R"({"segments": [], "allocator_settings": {"a": 0.5, "b": 1e3, "c": NaN, "d": 1e999}})");
+  const Tables tables =
+      read_text(R"({"segments": [], "allocator_settings": {"a": 0.5, "b": 1e3, "c": NaN, "d": 1e999}})");
   CHECK(std::get<double>(tables.settings.at(0).second) == 0.5);
   CHECK(std::get<double>(tables.settings.at(1).second) == 1000.0);
   CHECK_THROWS_AS(read_text(event_with("\"size\": 1.5")), TraceError);

@@ -1,11 +1,10 @@
-#include "core/layout.hpp"
-
 #include <doctest/doctest.h>
 
 #include <random>
 #include <set>
 
 #include "core/error.hpp"
+#include "core/layout.hpp"
 #include "layout_checks.hpp"
 
 namespace ullage::test {

@@ -98,12 +98,15 @@ TEST_CASE("texts come in seven forms") {
     const Tables tables = read_text(event_with("category", raw));
     return std::string(tables.strings.at(tables.events.category.at(0).second));
   };
-  CHECK(category_of("\x8c\x02" "ab") == "ab");
+  CHECK(category_of("\x8c\x02"
+                    "ab") == "ab");
   CHECK(category_of("X" + le(std::uint32_t{2}) + "ab") == "ab");
   CHECK(category_of("\x8d" + le(std::uint64_t{2}) + "ab") == "ab");
-  CHECK(category_of("U\x02" "ab") == "ab");
+  CHECK(category_of("U\x02"
+                    "ab") == "ab");
   CHECK(category_of("T" + le(std::int32_t{2}) + "ab") == "ab");
-  CHECK(category_of("C\x02" "ab") == "ab");
+  CHECK(category_of("C\x02"
+                    "ab") == "ab");
   CHECK(category_of("\x96" + le(std::uint64_t{2}) + "ab") == "ab");
 }
 
@@ -118,11 +121,21 @@ TEST_CASE("a huge declared length is refused without memory for it") {
 }
 
 TEST_CASE("opcodes that import or run code are refused at their offset") {
-  const std::pair<std::string, std::string> refused[] = {
-      {"c", "GLOBAL"},          {"\x93", "STACK_GLOBAL"}, {"R", "REDUCE"},         {"b", "BUILD"},
-      {"i", "INST"},            {"o", "OBJ"},             {"\x81", "NEWOBJ"},      {"\x92", "NEWOBJ_EX"},
-      {"\x82", "EXT1"},         {"\x83", "EXT2"},         {"\x84", "EXT4"},        {"P", "PERSID"},
-      {"Q", "BINPERSID"},       {"\x97", "NEXT_BUFFER"},  {"\x98", "READONLY_BUFFER"}};
+  const std::pair<std::string, std::string> refused[] = {{"c", "GLOBAL"},
+                                                         {"\x93", "STACK_GLOBAL"},
+                                                         {"R", "REDUCE"},
+                                                         {"b", "BUILD"},
+                                                         {"i", "INST"},
+                                                         {"o", "OBJ"},
+                                                         {"\x81", "NEWOBJ"},
+                                                         {"\x92", "NEWOBJ_EX"},
+                                                         {"\x82", "EXT1"},
+                                                         {"\x83", "EXT2"},
+                                                         {"\x84", "EXT4"},
+                                                         {"P", "PERSID"},
+                                                         {"Q", "BINPERSID"},
+                                                         {"\x97", "NEXT_BUFFER"},
+                                                         {"\x98", "READONLY_BUFFER"}};
   for (const auto& [op, name] : refused) {
     CAPTURE(name);
     const auto error = error_of(kHead + "K\x01K\x02" + op + "os\nsystem\n.");
@@ -134,7 +147,8 @@ TEST_CASE("opcodes that import or run code are refused at their offset") {
 
 TEST_CASE("opcodes of protocols 0 and 1, and bytes that are none, are refused at their offset") {
   for (int byte = 0; byte < 256; ++byte) {
-    const std::string known = "(.012NJKM\x88\x89\x8a\x8bG\x8cX\x8dUTCB\x8e\x96]ael)t\x85\x86\x87}dsu\x8f\x90\x91qr\x94hj\x80\x95";
+    const std::string known =
+        "(.012NJKM\x88\x89\x8a\x8bG\x8cX\x8dUTCB\x8e\x96]ael)t\x85\x86\x87}dsu\x8f\x90\x91qr\x94hj\x80\x95";
     const std::string refused = "c\x93Rbio\x81\x92\x82\x83\x84PQ\x97\x98";
     const char op = static_cast<char>(byte);
     if (known.find(op) != std::string::npos || refused.find(op) != std::string::npos) continue;

@@ -1,8 +1,7 @@
-#include "core/rebuild.hpp"
-
 #include <doctest/doctest.h>
 
 #include "core/error.hpp"
+#include "core/rebuild.hpp"
 #include "layout_checks.hpp"
 #include "trace_builder.hpp"
 
@@ -141,7 +140,8 @@ TEST_CASE("a segment that lasts has its pool from the final layout") {
 TEST_CASE("a wrapped recording starts from what was there") {
   TraceBuilder builder;
   builder.complete_free(kBase, 512).free(kBase + 512, 1000).alloc(kBase, 512);
-  builder.end_with({kBase, 2 * kMiB, {live(512, 512), rest(1024), live(512, 300), rest(2 * kMiB - 2048)}, PoolSize::kSmall});
+  builder.end_with(
+      {kBase, 2 * kMiB, {live(512, 512), rest(1024), live(512, 300), rest(2 * kMiB - 2048)}, PoolSize::kSmall});
   const History history = builder.rebuild();
   CHECK(history.kind == HistoryKind::kPartial);
   CHECK(history.starts_inside_free);
@@ -281,7 +281,11 @@ TEST_CASE("a request beside a far segment implies one of its own size") {
 TEST_CASE("events that run past the end of the address space are passed over") {
   TraceBuilder builder;
   const Address last = ~Address{0} - 511;
-  builder.segment_alloc(last, 2 * kMiB).map(last, 2 * kMiB).unmap(last, 2 * kMiB).alloc(last, 1000).segment_alloc(kBase, 0);
+  builder.segment_alloc(last, 2 * kMiB)
+      .map(last, 2 * kMiB)
+      .unmap(last, 2 * kMiB)
+      .alloc(last, 1000)
+      .segment_alloc(kBase, 0);
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 5);
   CHECK(history.end == CounterValues{});

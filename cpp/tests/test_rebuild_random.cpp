@@ -111,7 +111,8 @@ TraceBuilder nonsense(unsigned seed) {
   }
   for (unsigned i = 0; i < seed % 7; ++i) {
     FinalSegment last{address(), size(), {}, static_cast<PoolSize>(random() % 3), random() % 2 == 0, 0, pool()};
-    for (int block = 0; block < 4; ++block) last.blocks.push_back({size() / 4, static_cast<BlockState>(random() % 3), size()});
+    for (int block = 0; block < 4; ++block)
+      last.blocks.push_back({size() / 4, static_cast<BlockState>(random() % 3), size()});
     builder.end_with(last);
   }
   return builder;
@@ -126,8 +127,7 @@ TEST_CASE("a history that contradicts itself keeps the invariants after each eve
       const History history = builder.rebuild();
       check_layouts(history, layouts_of_all(builder));
       ++num_rebuilt;
-    } catch (const TraceError&) {
-    }
+    } catch (const TraceError&) {}
   }
   CHECK(num_rebuilt > 150);
 }

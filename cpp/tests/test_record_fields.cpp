@@ -13,8 +13,9 @@ Tables read_events(List events) { return read_node(Dict{{"device_traces", List{N
 Tables read_segments(List segments) { return read_node(Dict{{"segments", std::move(segments)}}); }
 
 TEST_CASE("every action of the format is known, and others are kept by name") {
-  const char* words[] = {"alloc",       "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-                         "segment_unmap", "snapshot",     "oom",            "annotate",      "free"};
+  const char* words[] = {"alloc",       "free_requested", "free_completed", "segment_alloc", "segment_free",
+                         "segment_map", "segment_unmap",  "snapshot",       "oom",           "annotate",
+                         "free"};
   List events;
   for (const char* word : words) events.push_back(Dict{{"action", word}});
   events.push_back(Dict{{"action", "workspace_snapshot"}});
@@ -48,12 +49,26 @@ TEST_CASE("what events usually say of their context is left out") {
 
 TEST_CASE("pool ids are pairs, each kept once") {
   const auto in_pool = [](Node pool) { return Dict{{"action", "alloc"}, {"pool_id", std::move(pool)}}; };
-  const Tables tables = read_events({in_pool(Tuple{{0, 0}}), in_pool(List{0, 3}), in_pool(Tuple{{0, 3}}), in_pool(Node())});
+  const Tables tables =
+      read_events({in_pool(Tuple{{0, 0}}), in_pool(List{0, 3}), in_pool(Tuple{{0, 3}}), in_pool(Node())});
   CHECK(tables.events.pool == std::vector<std::int32_t>{0, 1, 1, kNone});
   CHECK(tables.pools == std::vector<PoolId>{{0, 0}, {0, 3}});
   CHECK_THROWS_AS(read_events({in_pool(3)}), TraceError);
   CHECK_THROWS_AS(read_events({in_pool(Tuple{{1, 2, 3}})}), TraceError);
   CHECK_THROWS_AS(read_events({in_pool(Tuple{{"a", "b"}})}), TraceError);
+}
+
+TEST_CASE("events that go from pool to pool are no hang" * doctest::timeout(3)) {
+  std::string bytes = "\x80\x04" + text_op("action") +
+                      "q\x01"
+                      "0" +
+                      text_op("pool_id") +
+                      "q\x02"
+                      "0";
+  for (std::uint32_t i = 0; i < 4096; ++i) bytes += "K\x07J" + le(i) + "\x86r" + le(i + 100) + "0";
+  bytes += "}" + text_op("device_traces") + "]](";
+  for (std::uint32_t i = 0; i < 1'000'000; ++i) bytes += "}(h\x01Nh\x02j" + le(i < 4096 ? i + 100 : 100) + "u";
+  CHECK(read_text(bytes + "eas.").pools.size() == 4096);
 }
 
 TEST_CASE("more than 4,096 pools are refused") {
@@ -63,13 +78,15 @@ TEST_CASE("more than 4,096 pools are refused") {
 }
 
 TEST_CASE("values of the wrong kind are refused with the key's name") {
-  const std::pair<const char*, Node> wrong[] = {{"action", 1},      {"addr", "x"},   {"size", List{}},  {"stream", 0.5},
-                                                {"time_us", Dict{}}, {"frames", "x"}, {"pool_id", true}, {"device_free", "x"}};
+  const std::pair<const char*, Node> wrong[] = {{"action", 1},     {"addr", "x"},       {"size", List{}},
+                                                {"stream", 0.5},   {"time_us", Dict{}}, {"frames", "x"},
+                                                {"pool_id", true}, {"device_free", "x"}};
   for (const auto& [key, value] : wrong) {
     CAPTURE(key);
     CHECK_THROWS_AS(read_events({with({{"action", "alloc"}}, key, value)}), TraceError);
   }
-  const auto error = error_of(to_pickle(Dict{{"device_traces", List{List{Dict{{"action", "alloc"}, {"size", "big"}}}}}}));
+  const auto error =
+      error_of(to_pickle(Dict{{"device_traces", List{List{Dict{{"action", "alloc"}, {"size", "big"}}}}}}));
   REQUIRE(error);
   CHECK(error->expected().find("'size'") != std::string::npos);
   CHECK(error->found() == "the text 'big'");
@@ -134,7 +151,8 @@ TEST_CASE("a device below 0 or above 4,095 is refused") {
 
 TEST_CASE("a block's state has three words and one old one") {
   const auto state_of = [](Node word) {
-    return read_segments({segment(0, 512, {with(block(0, 512, 500, ""), "state", std::move(word))})}).blocks.state.at(0);
+    return read_segments({segment(0, 512, {with(block(0, 512, 500, ""), "state", std::move(word))})})
+        .blocks.state.at(0);
   };
   CHECK(state_of("active_allocated") == BlockState::kActiveAllocated);
   CHECK(state_of("active_pending_free") == BlockState::kActivePendingFree);
@@ -160,10 +178,19 @@ TEST_CASE("a history that is odd is left aside") {
 
 // Every block names the same long dictionary as its history: searching it each time would be quadratic.
 TEST_CASE("a long dictionary shared as the history of many blocks is no hang" * doctest::timeout(10)) {
-  std::string bytes = "\x80\x04}" + text_op("segments") + "](" + text_op("state") + "q\x01" "0" + text_op("history") +
-                      "q\x02" "0" + text_op("inactive") + "q\x03" "0]}(";
+  std::string bytes = "\x80\x04}" + text_op("segments") + "](" + text_op("state") +
+                      "q\x01"
+                      "0" +
+                      text_op("history") +
+                      "q\x02"
+                      "0" +
+                      text_op("inactive") +
+                      "q\x03"
+                      "0]}(";
   for (int i = 0; i < 200'000; ++i) bytes += "NN";
-  bytes += "uaq\x04" "0";
+  bytes +=
+      "uaq\x04"
+      "0";
   for (int i = 0; i < 200'000; ++i) bytes += "}(h\x01h\x03h\x02h\x04u";
   CHECK_NOTHROW(error_of(bytes + "es."));
 }

@@ -22,8 +22,9 @@ TEST_CASE("an empty file, and one that is neither pickle nor JSON, are refused")
 }
 
 TEST_CASE("a root that is no snapshot is refused") {
-  for (const Node& root : {Node(1), Node("x"), Node(), Node(Dict{}), Node(Dict{{"a", 1}}), Node(List{1}),
-                           Node(Dict{{"action", "alloc"}}), Node(Dict{{"device_traces", 1}}), Node(Dict{{"segments", 1}})}) {
+  for (const Node& root :
+       {Node(1), Node("x"), Node(), Node(Dict{}), Node(Dict{{"a", 1}}), Node(List{1}), Node(Dict{{"action", "alloc"}}),
+        Node(Dict{{"device_traces", 1}}), Node(Dict{{"segments", 1}})}) {
     CHECK_THROWS_AS(read_node(root), TraceError);
   }
 }
@@ -62,9 +63,19 @@ TEST_CASE("each device has its rows, whatever order the file built its events in
   const std::string event_ops = "}(" + text_op("action") + text_op("oom") + text_op("addr");
   const std::string extra = text_op("category");
   // Events 1, 2 and 3 are built first; device 0 lists the third, device 2 the second and the first.
-  const std::string bytes = kHead + event_ops + "K\x01" + extra + text_op("one") + "uq\x01" "0" + event_ops + "K\x02uq\x02" "0" +
-                            event_ops + "K\x03" + text_op("device_free") + "K\x09uq\x03" "0" + "}" + text_op("device_traces") +
-                            "](]h\x03" "a]](h\x02h\x01" "ees.";
+  const std::string bytes = kHead + event_ops + "K\x01" + extra + text_op("one") +
+                            "uq\x01"
+                            "0" +
+                            event_ops +
+                            "K\x02uq\x02"
+                            "0" +
+                            event_ops + "K\x03" + text_op("device_free") +
+                            "K\x09uq\x03"
+                            "0" +
+                            "}" + text_op("device_traces") +
+                            "](]h\x03"
+                            "a]](h\x02h\x01"
+                            "ees.";
   const Tables tables = read_text(bytes);
   CHECK(tables.events.address == std::vector<Address>{3, 2, 1});
   REQUIRE(tables.devices.size() == 2);
@@ -84,17 +95,33 @@ TEST_CASE("events that no device lists are dropped") {
 
 TEST_CASE("an event, a segment or a block that is listed twice is refused") {
   const std::string event_ops = "}" + text_op("action") + text_op("alloc") + "sq\x01";
-  CHECK_THROWS_AS(read_text(kHead + "}" + text_op("device_traces") + "](](" + event_ops + "h\x01" "ees."), TraceError);
-  CHECK_THROWS_AS(read_text(kHead + "}" + text_op("device_traces") + "](]" + event_ops + "aq\x02h\x02" "es."), TraceError);
+  CHECK_THROWS_AS(read_text(kHead + "}" + text_op("device_traces") + "](](" + event_ops +
+                            "h\x01"
+                            "ees."),
+                  TraceError);
+  CHECK_THROWS_AS(read_text(kHead + "}" + text_op("device_traces") + "](]" + event_ops +
+                            "aq\x02h\x02"
+                            "es."),
+                  TraceError);
   const std::string segment_ops = "}" + text_op("total_size") + "K\x01sq\x01";
-  CHECK_THROWS_AS(read_text(kHead + "](" + segment_ops + "h\x01" "e."), TraceError);
+  CHECK_THROWS_AS(read_text(kHead + "](" + segment_ops +
+                            "h\x01"
+                            "e."),
+                  TraceError);
   const std::string block_ops = "}" + text_op("state") + text_op("inactive") + "sq\x01";
-  CHECK_THROWS_AS(read_text(kHead + "]}" + text_op("blocks") + "](" + block_ops + "h\x01" "esa."), TraceError);
+  CHECK_THROWS_AS(read_text(kHead + "]}" + text_op("blocks") + "](" + block_ops +
+                            "h\x01"
+                            "esa."),
+                  TraceError);
 }
 
 TEST_CASE("a list that contains itself is no hang") {
-  CHECK_THROWS_AS(read_text(kHead + "]q\x01h\x01" "a."), TraceError);
-  const Tables tables = read_text(kHead + "}(" + text_op("segments") + "]" + text_op("x") + "]q\x01h\x01" "au.");
+  CHECK_THROWS_AS(read_text(kHead + "]q\x01h\x01"
+                                    "a."),
+                  TraceError);
+  const Tables tables = read_text(kHead + "}(" + text_op("segments") + "]" + text_op("x") +
+                                  "]q\x01h\x01"
+                                  "au.");
   CHECK(tables.settings.empty());
 }
 
@@ -105,6 +132,17 @@ TEST_CASE("a device's index above 4,095 is refused, an empty one passed over") {
   CHECK_THROWS_AS(read_node(Dict{{"device_traces", devices}}), TraceError);
 }
 
+TEST_CASE("many segments of many devices are no hang" * doctest::timeout(3)) {
+  std::string bytes = kHead + text_op("total_size") +
+                      "q\x01"
+                      "0" +
+                      text_op("device") +
+                      "q\x02"
+                      "0](";
+  for (std::uint32_t i = 0; i < 2'000'000; ++i) bytes += "}(h\x01Nh\x02J" + le(i < 4096 ? i : 4095) + "u";
+  CHECK(read_text(bytes + "e.").devices.size() == 4096);
+}
+
 TEST_CASE("blocks that add up to 2**60 bytes in a segment are refused") {
   const std::int64_t half = std::int64_t{1} << 59;
   CHECK_THROWS_AS(read_node(List{segment(0, 512, {block(0, half, 1, "inactive"), block(half, half, 1, "inactive")})}),
@@ -112,8 +150,12 @@ TEST_CASE("blocks that add up to 2**60 bytes in a segment are refused") {
 }
 
 TEST_CASE("settings are flattened with dots") {
-  const Dict settings = {{"expandable_segments", true}, {"max_split_size", -1}, {"garbage_collection_threshold", 0.5},
-                         {"PYTORCH_CUDA_ALLOC_CONF", "a:1"}, {"roundup_power2_divisions", Dict{{"256", 4}}}, {"none", Node()}};
+  const Dict settings = {{"expandable_segments", true},
+                         {"max_split_size", -1},
+                         {"garbage_collection_threshold", 0.5},
+                         {"PYTORCH_CUDA_ALLOC_CONF", "a:1"},
+                         {"roundup_power2_divisions", Dict{{"256", 4}}},
+                         {"none", Node()}};
   const Tables tables = read_node(Dict{{"segments", List{}}, {"allocator_settings", settings}, {"rank", 3}});
   REQUIRE(tables.settings.size() == 6);
   CHECK(tables.settings[0] == std::pair<std::string, SettingValue>{"expandable_segments", true});
@@ -149,14 +191,19 @@ TEST_CASE("settings that share one dictionary over and over are no hang" * docte
 TEST_CASE("a long dictionary shared by many unknown keys is no hang" * doctest::timeout(10)) {
   std::string bytes = kHead + "}(NN";
   for (int i = 0; i < 100'000; ++i) bytes += "U\x01kN";
-  bytes += "uq\x01" "0}(" + text_op("segments") + "]";
+  bytes +=
+      "uq\x01"
+      "0}(" +
+      text_op("segments") + "]";
   for (int i = 0; i < 100'000; ++i) bytes += "U\x01kh\x01";
   CHECK(read_text(bytes + "u.").settings.empty());
 }
 
 TEST_CASE("a long key shared by a thousand settings is kept short") {
-  std::string bytes = kHead + text_op(std::string(1 << 20, 'k')) + "q\x01" "0}(" + text_op("segments") + "]" +
-                      text_op("allocator_settings") + "}(";
+  std::string bytes = kHead + text_op(std::string(1 << 20, 'k')) +
+                      "q\x01"
+                      "0}(" +
+                      text_op("segments") + "]" + text_op("allocator_settings") + "}(";
   for (int i = 0; i < 1000; ++i) bytes += "h\x01K\x01";
   const Tables tables = read_text(bytes + "uu.");
   CHECK(tables.settings.size() == 1000);

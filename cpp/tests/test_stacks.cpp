@@ -1,6 +1,6 @@
-#include "core/stacks.hpp"
-
 #include <doctest/doctest.h>
+
+#include "core/stacks.hpp"
 
 namespace ullage {
 namespace {

@@ -1,10 +1,10 @@
-#include "core/strings.hpp"
-
 #include <doctest/doctest.h>
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
+
+#include "core/strings.hpp"
 
 namespace ullage {
 namespace {

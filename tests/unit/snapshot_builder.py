@@ -11,6 +11,7 @@ Stacks are written as "train.py:3 step < train.py:9 main", innermost first; "" i
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +62,9 @@ def frames_of(stack: str) -> Frames:
     """Return the frames that a stack such as "train.py:3 step < train.py:9 main" stands for."""
     frames = []
     for part in stack.split(" < ") if stack else []:
-        place, _, function = part.partition(" ")
-        file, _, line = place.rpartition(":")
-        frames.append({"filename": file, "line": int(line), "name": function})
+        found = re.fullmatch(r"(.+?):(\d+) (.*)", part)
+        assert found, f"not FILE:LINE FUNCTION: {part!r}"
+        frames.append({"filename": found[1], "line": int(found[2]), "name": found[3]})
     return frames
 
 
@@ -83,10 +84,18 @@ class SnapshotBuilder:
     """Records what a naive allocator does, in the form of `torch.cuda.memory._snapshot()`.
 
     `lives` and `counters` are the truth: all blocks, and (requested, allocated, active, reserved) after each event.
+    With `records_pools`, events name their pool, as from torch 2.12 on.
     """
 
-    def __init__(self, *, device: int = 0, limit_bytes: int | None = None, settings: dict[str, Any] | None = None) -> None:
-        self.device, self.limit_bytes = device, limit_bytes
+    def __init__(
+        self,
+        *,
+        device: int = 0,
+        limit_bytes: int | None = None,
+        settings: dict[str, Any] | None = None,
+        records_pools: bool = False,
+    ) -> None:
+        self.device, self.limit_bytes, self.records_pools = device, limit_bytes, records_pools
         self.settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "expandable_segments": False} | (settings or {})
         self.events: list[dict[str, Any]] = []
         self.annotations: list[dict[str, Any]] = []
@@ -107,11 +116,11 @@ class SnapshotBuilder:
         rounded, frames = round_size(size), frames_of(at)
         found = self._best_fit(rounded, stream, pool)
         if found is None:
-            self._make_room(segment_size(rounded), rounded, frames, stream)
+            self._make_room(segment_size(rounded), rounded, frames, stream, pool)
             found = self._add_segment(rounded, frames, stream, pool), 0
         segment, index = found
         life = self._take(segment, index, rounded, size, frames)
-        self._record("alloc", frames, addr=life.address, size=size, stream=stream)
+        self._record("alloc", frames, addr=life.address, size=size, stream=stream, pool=pool)
         return life.address
 
     def free(self, *addresses: int) -> None:
@@ -124,7 +133,7 @@ class SnapshotBuilder:
         """Free a block that still waits for another stream."""
         segment, _, life = self._find(address)
         life.free_requested = len(self.events)
-        self._record("free_requested", life.frames, addr=address, size=life.requested, stream=segment.stream)
+        self._record_in(segment, "free_requested", life.frames, address, life.requested)
 
     def complete_free(self, address: int) -> None:
         """Make a freed block available again, and merge it with its free neighbours."""
@@ -135,14 +144,11 @@ class SnapshotBuilder:
             segment.parts[index : index + 2] = [(segment.parts[index][0] + segment.parts[index + 1][0], None)]
         if index and segment.parts[index - 1][1] is None:
             segment.parts[index - 1 : index + 1] = [(segment.parts[index - 1][0] + segment.parts[index][0], None)]
-        self._record("free_completed", life.frames, addr=address, size=life.requested, stream=segment.stream)
+        self._record_in(segment, "free_completed", life.frames, address, life.requested)
 
     def empty_cache(self, at: str = EMPTY_CACHE) -> None:
         """Give whole free segments back to the driver."""
-        for segment in [one for one in self.segments if one.is_free]:
-            self.segments.remove(segment)
-            frames = frames_of(at)
-            self._record("segment_free", frames, addr=segment.address, size=segment.size, stream=segment.stream)
+        self._release_free_segments(frames_of(at))
 
     def annotate(self, name: str) -> None:
         """Open and close an annotation at this moment, such as "ProfilerStep#3"."""
@@ -190,16 +196,19 @@ class SnapshotBuilder:
         _, _, segment, index = min(holes, key=lambda hole: hole[:2])
         return segment, index
 
-    def _make_room(self, needed: int, rounded: int, frames: Frames, stream: int) -> None:
+    def _release_free_segments(self, frames: Frames) -> None:
+        for segment in [one for one in self.segments if one.is_free]:
+            self.segments.remove(segment)
+            self._record_in(segment, "segment_free", frames, segment.address, segment.size)
+
+    def _make_room(self, needed: int, rounded: int, frames: Frames, stream: int, pool: tuple[int, int]) -> None:
         def is_full() -> bool:
             return self.limit_bytes is not None and sum(one.size for one in self.segments) + needed > self.limit_bytes
 
         if is_full():
-            for segment in [one for one in self.segments if one.is_free]:
-                self.segments.remove(segment)
-                self._record("segment_free", frames, addr=segment.address, size=segment.size, stream=segment.stream)
+            self._release_free_segments(frames)
         if is_full():
-            self._record("oom", frames, device_free=0, size=rounded, stream=stream)
+            self._record("oom", frames, device_free=0, size=rounded, stream=stream, pool=pool)
             raise SimulatedOutOfMemoryError(f"{rounded} bytes")
 
     def _add_segment(self, rounded: int, frames: Frames, stream: int, pool: tuple[int, int]) -> Segment:
@@ -207,7 +216,7 @@ class SnapshotBuilder:
         segment = Segment(self._next_address, size, stream, pool, rounded <= MIB, frames, [(size, None)])
         self._next_address += size + 2 * MIB  # segments never touch
         self.segments.append(segment)
-        self._record("segment_alloc", frames, addr=segment.address, size=size, stream=stream)
+        self._record_in(segment, "segment_alloc", frames, segment.address, size)
         return segment
 
     def _take(self, segment: Segment, index: int, rounded: int, requested: int, frames: Frames) -> Life:
@@ -227,8 +236,12 @@ class SnapshotBuilder:
                     return segment, index, life
         raise AssertionError(f"no block lives at {address:#x}")
 
-    def _record(self, action: str, frames: Frames, **fields: int) -> None:
-        self.events.append({"action": action, **fields, "time_us": self.now_us, "frames": frames})
+    def _record_in(self, segment: Segment, action: str, frames: Frames, address: int, size: int) -> None:
+        self._record(action, frames, addr=address, size=size, stream=segment.stream, pool=segment.pool)
+
+    def _record(self, action: str, frames: Frames, *, pool: tuple[int, int], **fields: int) -> None:
+        known = {"pool_id": pool} if self.records_pools else {}
+        self.events.append({"action": action, **fields, **known, "time_us": self.now_us, "frames": frames})
         self.now_us += TICK_US
         active = [life for segment in self.segments for _, life in segment.parts if life is not None]
         self.counters.append(

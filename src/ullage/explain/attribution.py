@@ -128,7 +128,7 @@ def age_us(device: DeviceTrace, birth: int, event: int) -> int | None:
     if birth == NONE or event == NONE:
         return None
     times = device.events.time_us
-    return int(times[event] - times[birth])
+    return int(times[event]) - int(times[birth])
 
 
 def share_by_age(

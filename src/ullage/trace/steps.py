@@ -72,7 +72,7 @@ def _rank_of_name(name: str) -> int:
         return 3
     if name.startswith("Optimizer.step#"):
         return 2
-    return 1 if re.search(r"(?i)\b(train|training|step|iter|iteration|batch)\b", name) else 0
+    return 1 if re.search(r"(?i)(?<![a-z])(train|training|step|iter|iteration|batch)(?![a-z])", name) else 0
 
 
 def _from_period(device: DeviceTrace) -> Steps | None:

@@ -1,0 +1,64 @@
+// PyTorch's caching allocator as a model: the same rules, with segment addresses of its own.
+// Source: c10/cuda/CUDACachingAllocator.cpp, torch 2.11.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/allocator_rules.hpp"
+#include "core/free_index.hpp"
+#include "core/layout.hpp"
+#include "core/models/allocator_model.hpp"
+
+namespace ullage {
+
+struct CachingPolicy {
+  AllocatorSettings settings;
+  Bytes cap = kUnlimited;              // what the process may take from the driver
+  double garbage_collection = 0;       // threshold, a share of the cap; 0 or an unlimited cap: off
+  bool descending_addresses = true;    // the driver hands out mostly descending addresses; best fit breaks ties by address
+};
+
+class CachingAllocator : public AllocatorModel {
+ public:
+  explicit CachingAllocator(const CachingPolicy& policy);
+
+  bool request(const ModelRequest& request) override;
+  void free_requested(std::int32_t id) override;
+  void free_completed(std::int32_t id) override;
+  void empty_cache() override;
+  const ModelCounters& counters() const override { return counters_; }
+  LayoutTable layout() const override;
+
+ private:
+  struct Pending {
+    std::int32_t id;
+    std::int32_t block;
+  };
+
+  bool collects_garbage() const { return policy_.garbage_collection > 0 && policy_.cap != kUnlimited; }
+  std::int32_t find_free(const ModelRequest& request, Bytes rounded);
+  std::int32_t grow(const ModelRequest& request, Bytes rounded);
+  std::int32_t grow_expandable(const ModelRequest& request, Bytes rounded);
+  bool map(const LayoutSegment& like, Address begin, Bytes size);
+  std::int32_t place_expandable(const LayoutSegment& like, Bytes rounded, Bytes granule);
+  void collect_garbage();
+  bool release_available(const ModelRequest& request, Bytes rounded);
+  void release_cached();
+  void release_pool(bool small, bool is_private);
+  void release_segment(std::int32_t segment);
+  void unmap_granules(std::int32_t block);
+  bool is_whole_segment(std::int32_t block) const;
+  Bytes granule_of(bool small) const { return small ? kSmallBuffer : policy_.settings.large_segment_size; }
+
+  CachingPolicy policy_;
+  Layout layout_;
+  FreeIndex index_;
+  ModelCounters counters_;
+  std::vector<std::int32_t> block_of_;  // by request id
+  std::vector<Pending> pending_;
+  Address next_address_;
+  std::vector<std::pair<LayoutSegment, Address>> reservations_;  // of expandable segments: what for, and where
+};
+
+}  // namespace ullage

@@ -1,0 +1,121 @@
+#include "core/models/request_stream.hpp"
+
+#include <algorithm>
+
+namespace ullage {
+namespace {
+
+// Sites whose stack passes through a function of this name.
+std::vector<std::uint8_t> sites_through(const Tables& tables, std::string_view function) {
+  std::vector<std::uint8_t> through(tables.sites.size(), 0);
+  const auto& frames = tables.frames.all();
+  std::vector<std::uint8_t> named(frames.size(), 0);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    named[i] = frames[i].function != kNone && tables.strings.at(frames[i].function) == function;
+  }
+  const auto& starts = tables.sites.starts();
+  for (std::size_t site = 0; site < through.size(); ++site) {
+    for (std::int64_t i = starts[site]; i < starts[site + 1]; ++i) {
+      through[site] |= named[static_cast<std::size_t>(tables.sites.frames()[static_cast<std::size_t>(i)])];
+    }
+  }
+  return through;
+}
+
+class StreamBuilder {
+ public:
+  StreamBuilder(const Tables& tables, const DeviceTrace& trace, const History& history)
+      : events_(tables.events),
+        first_(static_cast<std::size_t>(trace.events_begin)),
+        count_(static_cast<EventIndex>(trace.events_end - trace.events_begin)),
+        history_(history),
+        through_empty_cache_(sites_through(tables, "empty_cache")) {}
+
+  RequestStream build() {
+    const BlockLifetimes& blocks = history_.blocks;
+    std::vector<std::int32_t> freed_at(static_cast<std::size_t>(count_), kNone);
+    std::vector<std::int32_t> completed_at(static_cast<std::size_t>(count_), kNone);
+    for (std::size_t row = 0; row < blocks.size_rows(); ++row) {
+      const auto request = static_cast<std::int32_t>(row);
+      if (blocks.free_requested[row] != kNone) freed_at[static_cast<std::size_t>(blocks.free_requested[row])] = request;
+      if (blocks.death[row] != kNone) completed_at[static_cast<std::size_t>(blocks.death[row])] = request;
+      add_request(row);
+    }
+    out_.num_initial = history_.num_initial_blocks;
+    for (std::int64_t row = 0; row < out_.num_initial; ++row) {
+      out_.ops.push_back({OpKind::kRequest, static_cast<std::int32_t>(row), kNone});
+    }
+    auto next_born = static_cast<std::int32_t>(out_.num_initial);
+    const auto num_recorded = static_cast<std::int32_t>(blocks.size_rows());
+    for (EventIndex i = 0; i < count_; ++i) {
+      if (next_born < num_recorded && blocks.birth[static_cast<std::size_t>(next_born)] == i) {
+        out_.ops.push_back({OpKind::kRequest, next_born++, i});
+      }
+      const std::int32_t freed = freed_at[static_cast<std::size_t>(i)];
+      const std::int32_t completed = completed_at[static_cast<std::size_t>(i)];
+      if (freed != kNone) out_.ops.push_back({OpKind::kFreeRequested, freed, i});
+      if (completed != kNone) out_.ops.push_back({OpKind::kFreeCompleted, completed, i});
+      const Action what = action(i);
+      if (what == Action::kOom) add_failed(i);
+      if ((what == Action::kSegmentFree || what == Action::kSegmentUnmap) && ends_release(i) && is_empty_cache(i)) {
+        out_.ops.push_back({OpKind::kEmptyCache, kNone, i});
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Action action(EventIndex i) const { return events_.action[first_ + static_cast<std::size_t>(i)]; }
+  SiteId site(EventIndex i) const { return events_.site[first_ + static_cast<std::size_t>(i)]; }
+
+  void add_request(std::size_t row) {
+    const BlockLifetimes& blocks = history_.blocks;
+    const auto segment = static_cast<std::size_t>(blocks.segment[row]);
+    const EventIndex birth = blocks.birth[row];
+    out_.size.push_back(blocks.requested_size[row]);
+    out_.stream.push_back(birth == kNone ? history_.segments.stream[segment]
+                                         : events_.stream[first_ + static_cast<std::size_t>(birth)]);
+    out_.pool.push_back(history_.segments.pool[segment]);
+    out_.site.push_back(blocks.site[row]);
+  }
+
+  void add_failed(EventIndex i) {
+    const auto row = first_ + static_cast<std::size_t>(i);
+    out_.ops.push_back({OpKind::kFailedRequest, static_cast<std::int32_t>(out_.size.size()), i});
+    out_.size.push_back(events_.size[row]);
+    out_.stream.push_back(events_.stream[row]);
+    out_.pool.push_back(kNone);
+    out_.site.push_back(events_.site[row]);
+  }
+
+  bool ends_release(EventIndex i) const {
+    return i + 1 >= count_ || (action(i + 1) != Action::kSegmentFree && action(i + 1) != Action::kSegmentUnmap);
+  }
+
+  // A release that the allocator made for a request has that request's stack, and a driver allocation or an error right
+  // behind it. Every other one was asked for.
+  bool is_empty_cache(EventIndex last) const {
+    const SiteId from = site(last);
+    if (from != kNone && through_empty_cache_[static_cast<std::size_t>(from)]) return true;
+    if (last + 1 >= count_) return true;
+    const Action follows = action(last + 1);
+    if (follows == Action::kOom) return false;
+    if (follows != Action::kSegmentAlloc && follows != Action::kSegmentMap) return true;
+    return site(last + 1) != from;
+  }
+
+  const EventTable& events_;
+  const std::size_t first_;
+  const EventIndex count_;
+  const History& history_;
+  const std::vector<std::uint8_t> through_empty_cache_;
+  RequestStream out_;
+};
+
+}  // namespace
+
+RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, const History& history) {
+  return StreamBuilder(tables, trace, history).build();
+}
+
+}  // namespace ullage

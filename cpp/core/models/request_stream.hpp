@@ -1,0 +1,40 @@
+// What a recorded program asked of its allocator, apart from what that allocator did: the input of every model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/history.hpp"
+#include "core/tables.hpp"
+
+namespace ullage {
+
+enum class OpKind : std::uint8_t {
+  kRequest,
+  kFreeRequested,
+  kFreeCompleted,
+  kEmptyCache,      // the program gave cached memory back
+  kFailedRequest,   // the recorded allocator could not serve it; whoever can gets it back at once
+};
+
+struct Op {
+  OpKind kind = OpKind::kRequest;
+  std::int32_t request = kNone;  // row of RequestStream::size and the other columns
+  EventIndex event = kNone;      // where it stands in the recording; kNone: before its first event
+};
+
+struct RequestStream {
+  std::vector<Op> ops;
+  // One row a request.
+  std::vector<Bytes> size;
+  std::vector<std::int64_t> stream;
+  std::vector<std::int32_t> pool;  // kNone: the default pool
+  std::vector<SiteId> site;
+  std::int64_t num_initial = 0;    // requests that stand for blocks from before the recording
+
+  std::size_t num_requests() const { return size.size(); }
+};
+
+RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, const History& history);
+
+}  // namespace ullage

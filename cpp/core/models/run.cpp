@@ -1,0 +1,62 @@
+#include "core/models/allocator_model.hpp"
+
+namespace ullage {
+namespace {
+
+void note(Outcome& out, const ModelCounters& now, EventIndex event) {
+  if (now.reserved > out.peak_reserved) {
+    out.peak_reserved = now.reserved;
+    out.peak_reserved_event = event;
+  }
+  if (now.allocated > out.peak_allocated) out.peak_allocated = now.allocated;
+  if (now.active > out.peak_active) out.peak_active = now.active;
+}
+
+}  // namespace
+
+Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions& options) {
+  Outcome out;
+  if (options.keep_reserved) out.reserved_after.reserve(stream.ops.size());
+  std::vector<std::uint8_t> is_live(stream.num_requests(), 0);
+  const ModelCounters& now = model.counters();
+  for (const Op& op : stream.ops) {
+    const auto row = static_cast<std::size_t>(op.request);
+    switch (op.kind) {
+      case OpKind::kRequest:
+      case OpKind::kFailedRequest: {
+        const bool served = model.request({op.request, stream.size[row], stream.stream[row], stream.pool[row]});
+        note(out, now, op.event);
+        if (!served) {
+          if (out.num_ooms++ == 0) {
+            out.first_oom = {op.event, stream.size[row], stream.site[row], now.reserved, now.allocated};
+          }
+          if (options.stop_at_oom && op.kind == OpKind::kRequest) goto done;
+        } else if (op.kind == OpKind::kFailedRequest) {
+          model.free_requested(op.request);
+          model.free_completed(op.request);
+        } else {
+          is_live[row] = 1;
+        }
+        break;
+      }
+      case OpKind::kFreeRequested:
+        if (is_live[row]) model.free_requested(op.request);
+        break;
+      case OpKind::kFreeCompleted:
+        if (is_live[row]) model.free_completed(op.request);
+        is_live[row] = 0;
+        break;
+      case OpKind::kEmptyCache: model.empty_cache(); break;
+    }
+    if (options.keep_reserved) out.reserved_after.push_back(now.reserved);
+  }
+done:
+  out.end_reserved = now.reserved;
+  out.end_allocated = now.allocated;
+  out.num_device_alloc = now.num_device_alloc;
+  out.num_device_free = now.num_device_free;
+  out.num_retries = now.num_retries;
+  return out;
+}
+
+}  // namespace ullage

@@ -1,0 +1,13 @@
+// Compares what was rebuilt with what the file says of the end.
+#pragma once
+
+#include "core/history.hpp"
+#include "core/layout.hpp"
+#include "core/tables.hpp"
+
+namespace ullage {
+
+// Counts the recorded segments and blocks of a device, and those that the rebuilt layout has just so.
+void compare_with_file(const Tables& tables, std::int32_t device, const Layout& layout, Verification& out);
+
+}  // namespace ullage

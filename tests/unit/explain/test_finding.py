@@ -1,0 +1,44 @@
+"""A finding turns into plain data with stable keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from ullage.explain import SEVERITIES, Finding
+from ullage.trace import Frame
+
+FINDING = Finding(
+    kind="held",
+    severity="info",
+    device=1,
+    bytes=512,
+    title="t",
+    why="w",
+    next_step="n",
+    site=(Frame("a.py", 3, "f"),),
+    evidence={"x": 1},
+)
+
+
+def test_a_finding_as_json_has_nine_keys() -> None:
+    assert FINDING.to_json() == {
+        "kind": "held",
+        "severity": "info",
+        "device": 1,
+        "bytes": 512,
+        "title": "t",
+        "why": "w",
+        "next_step": "n",
+        "site": [{"file": "a.py", "line": 3, "function": "f"}],
+        "evidence": {"x": 1},
+    }
+
+
+def test_a_finding_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        FINDING.bytes = 0  # type: ignore[misc]
+
+
+def test_severities_rise() -> None:
+    assert SEVERITIES == ("info", "warning", "error")
