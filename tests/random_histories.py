@@ -6,11 +6,11 @@ import contextlib
 import io
 import random
 
-import ullage
 from hypothesis import strategies as st
-from ullage import _core
 
+import ullage
 from tests.unit.snapshot_builder import KIB, MIB, SimulatedOutOfMemoryError, SnapshotBuilder
+from ullage import _core
 
 SIZE_RANGES = ((1, 4 * KIB), (MIB - 600, MIB + 600), (MIB, 12 * MIB), (9 * MIB, 40 * MIB))
 PLACES = ("train.py:3 step", "train.py:4 step < train.py:9 main", "model.py:7 forward < train.py:9 main", "")
@@ -24,7 +24,9 @@ def act(builder: SnapshotBuilder, rng: random.Random) -> None:
     if action == "alloc":
         size, place = rng.randint(*rng.choice(SIZE_RANGES)), rng.choice(PLACES)
         with contextlib.suppress(SimulatedOutOfMemoryError):
-            builder.alloc(size, place, stream=rng.choice((0, 0, 0, 7)), pool=rng.choice(((0, 0), (0, 0), (0, 0), (0, 1))))
+            builder.alloc(
+                size, place, stream=rng.choice((0, 0, 0, 7)), pool=rng.choice(((0, 0), (0, 0), (0, 0), (0, 1)))
+            )
     elif action == "empty_cache":
         builder.empty_cache()
     elif action == "annotate":

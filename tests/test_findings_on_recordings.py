@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import ullage
 
+import ullage
 from tests.recordings import EXAMPLE, EXPECTED, findings_of
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -127,7 +127,8 @@ def test_weights_in_the_blocks_of_larger_temporaries_strand_fifteen_tails() -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["stranded_weights_first", "stranded_weights.split", "stranded_weights.exp", "retries", "lru_model", "ctx_saved"]
+    "name",
+    ["stranded_weights_first", "stranded_weights.split", "stranded_weights.exp", "retries", "lru_model", "ctx_saved"],
 )
 def test_weights_made_first_or_under_other_settings_strand_nothing(name: str) -> None:
     assert found(name, "fragmentation") == []
@@ -225,7 +226,8 @@ def test_blocks_still_waiting_at_the_end_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["record_stream_waited", "expandable_toggle", "settings_change", "skipped_actions", "stranded_weights", "retries"]
+    "name",
+    ["record_stream_waited", "expandable_toggle", "settings_change", "skipped_actions", "stranded_weights", "retries"],
 )
 def test_frees_that_no_stream_holds_up_wait_for_nothing(name: str) -> None:
     assert found(name, "stream") == []
@@ -239,6 +241,13 @@ def test_requests_that_never_fit_the_cached_block_are_thirty_nine_retries() -> N
     assert churn.evidence["retries"] == EXPECTED["retries"]["stats"]["num_alloc_retries"] == 39
     assert (churn.evidence["num_device_alloc"], churn.evidence["num_device_free"]) == (40, 39)
     assert lines(churn)[:2] == ["registry.py:45", "fragmentation.py:49"]
+
+
+def test_oversize_blocks_given_back_under_max_split_size_are_no_retries() -> None:
+    churn = only("split_mix_capped", "churn")
+    assert churn.evidence["retries"] == EXPECTED["split_mix_capped"]["stats"]["num_alloc_retries"] == 1
+    assert churn.evidence["num_device_free"] == 43
+    assert {burst["reason"] for burst in churn.evidence["bursts"]} == {"retry", "max_split_release"}
 
 
 @pytest.mark.parametrize("name", ["retries_first", "gc_mix", "cublas_workspaces", "survivors", "graph_destroyed"])
@@ -270,7 +279,9 @@ def test_events_that_contradict_the_settings_in_the_file_are_owned_up_to(name: s
     assert only(name, "recording").evidence["conflicts"] > 0
 
 
-@pytest.mark.parametrize("name", ["stranded_weights", "metadata", "graph_chain", "two_threads", "cpp_stacks", "lru_model"])
+@pytest.mark.parametrize(
+    "name", ["stranded_weights", "metadata", "graph_chain", "two_threads", "cpp_stacks", "lru_model"]
+)
 def test_a_complete_recording_with_stacks_lacks_nothing(name: str) -> None:
     assert found(name, "recording") == []
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ullage.explain.fragmentation import pinning
-from ullage.explain.waterfall import free_space, waterfall
-from ullage.trace import NONE, BlockState, DeviceTrace, Layout
 
 from tests.random_histories import histories, trace_of
 from tests.recordings import WORDS
 from tests.unit.snapshot_builder import SnapshotBuilder
+from ullage.explain.fragmentation import pinning
+from ullage.explain.waterfall import free_space, waterfall
+from ullage.trace import NONE, BlockState, DeviceTrace, Layout
 
 bounded = settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -139,7 +139,9 @@ def test_pinning_blocks_share_out_exactly_the_stranded_bytes(builder: SnapshotBu
     if event != NONE and device.events.action[event] in (0, 8):
         stream = int(device.events.stream[event])
     else:
-        held = np.bincount(np.unique(device.segments.stream, return_inverse=True)[1], weights=device.segments.size_bytes)
+        held = np.bincount(
+            np.unique(device.segments.stream, return_inverse=True)[1], weights=device.segments.size_bytes
+        )
         stream = int(np.unique(device.segments.stream)[held.argmax()])
     free = free_space(device, layout, stream)
     assert held_back.sum() == free.bytes_of("stranded") + free.bytes_of("small_pool")

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ullage
-from ullage.trace import Layout
 
+import ullage
 from tests.recordings import COMPLETE, EXPECTED, PARTIAL, WORDS, counted, device_of, snapshot_of
 from tests.reference.slow_reconstruction import Reference, reconstruct
 from tests.reference.slow_state import snapshot_layout
+from ullage.trace import Layout
 
 STATES = ("inactive", "active_allocated", "active_pending_free")
 CUTS_PER_RECORDING = 4
@@ -156,9 +156,7 @@ def test_every_block_is_the_slow_references(name: str) -> None:
         for one in reference_of(name).blocks
     ]
     # Where nothing says when a free was requested, ours takes the event that completed it.
-    requested_unseen = [
-        (birth, death if freed == -1 else freed, death, *rest) for birth, freed, death, *rest in slow
-    ]
+    requested_unseen = [(birth, death if freed == -1 else freed, death, *rest) for birth, freed, death, *rest in slow]
     assert mine == sorted(requested_unseen)
 
 

@@ -1,7 +1,6 @@
 #include "core/free_index.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace ullage {
 
@@ -10,9 +9,15 @@ FreeIndex::PoolKey FreeIndex::key_of(const LayoutBlock& block) const {
   return {segment.pool, segment.pool_size == PoolSize::kSmall, segment.stream};
 }
 
+FreeList& FreeIndex::list_of(const PoolKey& key) {
+  Recent& recent = recent_[key.is_small ? 1 : 0];
+  if (recent.list == nullptr || recent.key != key) recent = {key, &pools_[key]};
+  return *recent.list;
+}
+
 void FreeIndex::added(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
-  pools_[key_of(block)].insert({block.size, block.address, row});
+  list_of(key_of(block)).insert({block.size, block.address, row});
   if (!keeps_ages_) return;
   const auto index = static_cast<std::size_t>(row);
   if (index >= free_since_.size()) free_since_.resize(2 * index + 1, 0);
@@ -21,23 +26,21 @@ void FreeIndex::added(std::int32_t row) {
 
 void FreeIndex::removed(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
-  pools_[key_of(block)].erase({block.size, block.address, row});
+  list_of(key_of(block)).erase({block.size, block.address, row});
 }
 
 std::vector<std::int32_t> FreeIndex::in_order(bool small_pool, bool is_private) const {
   std::vector<std::int32_t> out;
-  for (const auto& [key, entries] : pools_) {
+  for (const auto& [key, list] : pools_) {
     if (key.is_small != small_pool || (key.pool != kNone) != is_private) continue;
-    for (const Entry& entry : entries) out.push_back(entry.block);
+    list.for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
   }
   return out;
 }
 
-std::vector<std::int32_t> FreeIndex::of_stream(std::int32_t pool, bool small_pool, std::int64_t stream) const {
+std::vector<std::int32_t> FreeIndex::of_stream(std::int32_t pool, bool small_pool, std::int64_t stream) {
   std::vector<std::int32_t> out;
-  const auto found = pools_.find({pool, small_pool, stream});
-  if (found == pools_.end()) return out;
-  for (const Entry& entry : found->second) out.push_back(entry.block);
+  list_of({pool, small_pool, stream}).for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
   return out;
 }
 
@@ -58,34 +61,34 @@ Bytes FreeIndex::expandable_size(std::int32_t row) const {
   return kSizeLimit - static_cast<Bytes>(block.address - segment.address);  // the rest of its reservation
 }
 
-std::int32_t FreeIndex::best_fit(std::int32_t pool, bool small_pool, std::int64_t stream, Bytes rounded) const {
-  const auto found = pools_.find({pool, small_pool, stream});
-  if (found == pools_.end()) return kNone;
-  const std::set<Entry>& entries = found->second;
-  auto fit = entries.lower_bound({rounded, 0, kNone});
-  if (fit == entries.end()) return kNone;
-  const auto is_expandable = [&](const Entry& entry) {
-    return layout_.segment(layout_.block(entry.block).segment).is_expandable;
+std::int32_t FreeIndex::best_fit(std::int32_t pool, bool small_pool, std::int64_t stream, Bytes rounded) {
+  const FreeList& list = list_of({pool, small_pool, stream});
+  FreeList::Cursor fit = list.at_least(rounded);
+  const FreeList::Cursor end = list.end();
+  if (fit == end) return kNone;
+  const auto is_expandable = [&](FreeList::Cursor cursor) {
+    return layout_.segment(layout_.block(list.at(cursor).block).segment).is_expandable;
   };
-  if (is_expandable(*fit)) {
+  if (is_expandable(fit)) {
     if (settings_.expandable_segments) {
-      for (auto next = std::next(fit); next != entries.end() && is_expandable(*fit) &&
-                                       expandable_size(next->block) < expandable_size(fit->block);
-           ++next) {
+      for (auto next = list.next(fit); next != end && is_expandable(fit) &&
+                                       expandable_size(list.at(next).block) < expandable_size(list.at(fit).block);
+           next = list.next(next)) {
         fit = next;
         layout_.spend(1);
       }
     } else {
       do {
-        ++fit;
+        fit = list.next(fit);
         layout_.spend(1);
-      } while (fit != entries.end() && is_expandable(*fit));
-      if (fit == entries.end()) return kNone;
+      } while (fit != end && is_expandable(fit));
+      if (fit == end) return kNone;
     }
   }
-  if (rounded < settings_.max_split_size && fit->size >= settings_.max_split_size) return kNone;
-  if (rounded >= settings_.max_split_size && fit->size >= rounded + settings_.max_non_split_rounding) return kNone;
-  return fit->block;
+  const Bytes size = list.at(fit).size;
+  if (rounded < settings_.max_split_size && size >= settings_.max_split_size) return kNone;
+  if (rounded >= settings_.max_split_size && size >= rounded + settings_.max_non_split_rounding) return kNone;
+  return list.at(fit).block;
 }
 
 }  // namespace ullage

@@ -18,7 +18,7 @@ std::int32_t Layout::new_block() {
 }
 
 void Layout::drop_block(std::int32_t row) {
-  starts_.erase(at(row).address);
+  forget_start(at(row).address);
   unused_blocks_.push_back(row);
 }
 
@@ -58,7 +58,7 @@ std::int32_t Layout::add_segment(const LayoutSegment& segment_seed) {
   segment(row).first_block = whole;
   segment(row).last_block = whole;
   by_address_[segment_seed.address] = row;
-  starts_.insert_or_assign(segment_seed.address, whole);
+  note_start(segment_seed.address, whole);
   note_free(whole);
   return row;
 }
@@ -117,7 +117,7 @@ std::int32_t Layout::map_range(const LayoutSegment& range, std::int32_t& absorbe
   const std::int32_t middle = new_block();
   at(middle).address = range.address;
   at(middle).size = range.size;
-  starts_.insert_or_assign(range.address, middle);
+  note_start(range.address, middle);
   const std::int32_t home = before != kNone ? before : after;
   at(middle).segment = home;
   if (before != kNone) {
@@ -202,13 +202,12 @@ void Layout::unmap_range(std::int32_t row, Address begin, Address end) {
   segment(home).size = static_cast<Bytes>(begin - home_address);
 }
 
-std::int32_t Layout::split(std::int32_t row, Bytes size) {
+// Cuts a block in two and tells nobody.
+std::int32_t Layout::cut(std::int32_t row, Bytes size) {
   assert(size > 0 && size < block(row).size);
   const std::int32_t rest = new_block();
   LayoutBlock& first = at(row);
   LayoutBlock& second = at(rest);
-  const bool is_free = first.state == BlockState::kInactive;
-  if (is_free) note_taken(row);
   second = first;
   second.address = first.address + static_cast<Address>(size);
   second.size = first.size - size;
@@ -220,12 +219,28 @@ std::int32_t Layout::split(std::int32_t row, Bytes size) {
   } else {
     segment(second.segment).last_block = rest;
   }
-  starts_.insert_or_assign(second.address, rest);
+  note_start(second.address, rest);
+  return rest;
+}
+
+std::int32_t Layout::split(std::int32_t row, Bytes size) {
+  const bool is_free = block(row).state == BlockState::kInactive;
+  if (is_free) note_taken(row);
+  const std::int32_t rest = cut(row, size);
   if (is_free) {
     note_free(row);
     note_free(rest);
   }
   return rest;
+}
+
+void Layout::allocate_front(std::int32_t row, Bytes size, Bytes requested, std::int32_t lifetime) {
+  note_taken(row);
+  if (size < block(row).size) note_free(cut(row, size));
+  LayoutBlock& taken = at(row);
+  taken.state = BlockState::kActiveAllocated;
+  taken.requested = requested;
+  taken.lifetime = lifetime;
 }
 
 void Layout::allocate(std::int32_t row, Bytes requested, std::int32_t lifetime) {
@@ -272,11 +287,11 @@ void Layout::extend(std::int32_t row, Bytes bytes) {
   const std::int32_t behind = block(row).next;
   assert(behind != kNone && block(behind).state == BlockState::kInactive && block(behind).size > bytes);
   note_taken(behind);
-  starts_.erase(block(behind).address);
+  forget_start(block(behind).address);
   at(row).size += bytes;
   at(behind).address += static_cast<Address>(bytes);
   at(behind).size -= bytes;
-  starts_.insert_or_assign(block(behind).address, behind);
+  note_start(block(behind).address, behind);
   note_free(behind);
 }
 

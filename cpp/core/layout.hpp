@@ -51,6 +51,9 @@ class FreeBlockObserver {
 
 class Layout {
  public:
+  // `finds_blocks`: whether block_at() is wanted; a model that knows its blocks by their rows does without.
+  explicit Layout(bool finds_blocks = true) : finds_blocks_(finds_blocks) {}
+
   void observe(FreeBlockObserver* observer) { observer_ = observer; }
 
   const LayoutBlock& block(std::int32_t row) const { return blocks_[static_cast<std::size_t>(row)]; }
@@ -79,6 +82,8 @@ class Layout {
   // Cuts a block in two; both halves keep its state. Returns the second.
   std::int32_t split(std::int32_t block, Bytes size);
   void allocate(std::int32_t block, Bytes requested, std::int32_t lifetime);
+  // Cuts a free block to `size`, if it is larger, and allocates the front; the rest stays free.
+  void allocate_front(std::int32_t block, Bytes size, Bytes requested, std::int32_t lifetime);
   void set_pending(std::int32_t block) { at(block).state = BlockState::kActivePendingFree; }
   // Frees a block and merges it with its free neighbours. Returns the merged block.
   std::int32_t release(std::int32_t block);
@@ -90,7 +95,14 @@ class Layout {
 
  private:
   LayoutBlock& at(std::int32_t row) { return blocks_[static_cast<std::size_t>(row)]; }
+  std::int32_t cut(std::int32_t block, Bytes size);
   std::int32_t new_block();
+  void note_start(Address address, std::int32_t block) {
+    if (finds_blocks_) starts_.insert_or_assign(address, block);
+  }
+  void forget_start(Address address) {
+    if (finds_blocks_) starts_.erase(address);
+  }
   void drop_block(std::int32_t row);
   void merge_with_next(std::int32_t block);
   void note_free(std::int32_t block) {
@@ -107,6 +119,7 @@ class Layout {
   std::vector<LayoutSegment> segments_;
   std::vector<std::int32_t> unused_segments_;
   std::map<Address, std::int32_t> by_address_;
+  bool finds_blocks_;
   AddressMap starts_;
   FreeBlockObserver* observer_ = nullptr;
   static constexpr std::int64_t kWorkLimit = 200'000'000;

@@ -152,9 +152,10 @@ void Pass::on_alloc(EventIndex i) {
   const bool small_pool =
       segment.pool_size == PoolSize::kUnknown ? is_small(rounded) : segment.pool_size == PoolSize::kSmall;
   const Bytes size = layout_.block(block).size;
-  if (size > rounded && should_split(size, rounded, small_pool, settings_)) layout_.split(block, rounded);
-  const std::int32_t lifetime = add_lifetime(i, layout_.block(block), requested, events_.site[row(i)]);
-  layout_.allocate(block, requested, lifetime);
+  const bool splits = size > rounded && should_split(size, rounded, small_pool, settings_);
+  const auto lifetime = static_cast<std::int32_t>(history_.blocks.size_rows());
+  layout_.allocate_front(block, splits ? rounded : size, requested, lifetime);
+  add_lifetime(i, layout_.block(block), requested, events_.site[row(i)]);
   add(Counter::kRequested, requested);
   add(Counter::kAllocated, layout_.block(block).size);
   add(Counter::kActive, layout_.block(block).size);
@@ -379,7 +380,7 @@ void Pass::predict_new_segment(EventIndex i, std::int32_t pool) {
   predicted_miss_ = index_.best_fit(pool, is_small(rounded), events_.stream[row(next)], rounded) == kNone;
 }
 
-bool Pass::alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream) const {
+bool Pass::alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream) {
   const std::int32_t block = layout_.block_at(address);
   if (predicted_for_ == i) {
     return predicted_miss_ && block != kNone && layout_.block(block).state == BlockState::kInactive &&

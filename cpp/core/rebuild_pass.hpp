@@ -64,7 +64,7 @@ class Pass {
   void make_room_for_segment(EventIndex i, const LayoutSegment& segment);
 
   void predict_new_segment(EventIndex i, std::int32_t pool);
-  bool alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream) const;
+  bool alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream);
 
   const Tables& tables_;
   const EventTable& events_;

@@ -5,6 +5,7 @@
 
 #include "core/history.hpp"
 #include "core/layout.hpp"
+#include "core/layout_table.hpp"
 
 namespace ullage::test {
 

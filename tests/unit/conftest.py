@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ullage
 
+import ullage
 from tests.unit.snapshot_builder import SnapshotBuilder
 
 Load = Callable[..., ullage.Trace]

@@ -256,7 +256,13 @@ class SnapshotBuilder:
     def _segment_dict(self, segment: Segment) -> dict[str, Any]:
         blocks, address = [], segment.address
         for size, life in segment.parts:
-            state = "inactive" if life is None else "active_pending_free" if life.free_requested >= 0 else "active_allocated"
+            state = (
+                "inactive"
+                if life is None
+                else "active_pending_free"
+                if life.free_requested >= 0
+                else "active_allocated"
+            )
             requested = life.requested if life else 0
             frames = life.frames if life else []
             blocks.append(

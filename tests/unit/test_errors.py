@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pytest
+
 from ullage.errors import TraceError, UllageError
 
 
 def test_a_trace_error_says_where_what_was_expected_and_what_was_found() -> None:
     error = TraceError(path="a.pickle", offset=1234, expected="a list", found="the end of the file")
     assert str(error) == "a.pickle: at byte 1,234: expected a list, found the end of the file"
-    assert (error.path, error.offset, error.expected, error.found) == ("a.pickle", 1234, "a list", "the end of the file")
+    assert (error.path, error.offset, error.expected, error.found) == (
+        "a.pickle",
+        1234,
+        "a list",
+        "the end of the file",
+    )
 
 
 def test_without_a_path_the_message_starts_at_the_byte() -> None:

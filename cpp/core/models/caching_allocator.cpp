@@ -20,7 +20,7 @@ Address end_of(const LayoutBlock& block) { return block.address + static_cast<Ad
 }  // namespace
 
 CachingAllocator::CachingAllocator(const CachingPolicy& policy)
-    : policy_(policy), index_(layout_, policy_.settings), next_address_(kFirstAddress) {
+    : policy_(policy), layout_(false), index_(layout_, policy_.settings), next_address_(kFirstAddress) {
   layout_.observe(&index_);
   index_.keep_ages(collects_garbage());
 }
@@ -41,8 +41,8 @@ bool CachingAllocator::request(const ModelRequest& request) {
     if (block == kNone) return false;
   }
   const Bytes size = layout_.block(block).size;
-  if (size > rounded && should_split(size, rounded, is_small(rounded), policy_.settings)) layout_.split(block, rounded);
-  layout_.allocate(block, request.size, request.id);
+  const bool splits = size > rounded && should_split(size, rounded, is_small(rounded), policy_.settings);
+  layout_.allocate_front(block, splits ? rounded : size, request.size, request.id);
   const auto id = static_cast<std::size_t>(request.id);
   if (id >= block_of_.size()) block_of_.resize(std::max(id + 1, block_of_.size() * 2), kNone);
   block_of_[id] = block;
@@ -269,8 +269,9 @@ void CachingAllocator::unmap_granules(std::int32_t block) {
   const LayoutBlock& free_block = layout_.block(block);
   const bool small = layout_.segment(free_block.segment).pool_size == PoolSize::kSmall;
   const auto granule = static_cast<Address>(granule_of(small));
-  const Address begin = round_up(free_block.address, static_cast<Bytes>(granule));
-  const Address end = end_of(free_block) / granule * granule;
+  const Address origin = layout_.segment(free_block.segment).address;  // mapped ranges begin on a granule
+  const Address begin = origin + round_up(free_block.address - origin, static_cast<Bytes>(granule));
+  const Address end = origin + (end_of(free_block) - origin) / granule * granule;
   if (begin >= end) return;
   layout_.unmap_range(block, begin, end);
   counters_.reserved -= static_cast<Bytes>(end - begin);

@@ -90,7 +90,7 @@ def _burst(device: DeviceTrace, run: NDArray[np.int64]) -> dict[str, Any]:
     after = min(last + 1, device.num_events - 1)
     reason = _reason(device, first, last)
     # A retry ends with the driver allocation that it was made for.
-    until = after if reason in ("retry", "garbage_collection") else last
+    until = after if reason in ("retry", "max_split_release", "garbage_collection") else last
     return {
         "reason": reason,
         "event": first,
@@ -119,5 +119,9 @@ def _reason(device: DeviceTrace, first: int, last: int) -> str:
     same_request = int(events.site[last + 1]) == site if site != NONE else True
     if not same_request:
         return "release"
+    # With max_split_size, the allocator first gives back oversize blocks only; torch does not count that as a retry.
+    max_split = device.trace.settings.get("max_split_size", -1)
+    if isinstance(max_split, int) and 0 < max_split <= int(events.size_bytes[first : last + 1].min()):
+        return "max_split_release"
     threshold = device.trace.settings.get("garbage_collection_threshold", 0)
     return "garbage_collection" if isinstance(threshold, float) and threshold > 0 else "retry"

@@ -69,8 +69,9 @@ def free_space(device: DeviceTrace, layout: Layout, stream: int) -> FreeSpace:
     elsewhere = ~private & (segments.stream[layout.segment] != stream)
     ours = ~private & ~elsewhere
     granule = np.where(small, _GRANULE_SMALL, _GRANULE_LARGE).astype(np.int64)
-    address = layout.address.astype(np.int64)
-    whole_granules = np.maximum((address + size) // granule - -(-address // granule), 0) * granule
+    # Mapped ranges begin on a granule, so offsets in them say where whole granules lie.
+    offset = (layout.address - layout.segment_address[layout.segment_of_block]).astype(np.int64)
+    whole_granules = np.maximum((offset + size) // granule - -(-offset // granule), 0) * granule
     returnable = np.where(~pinned, size, np.where(expandable, np.minimum(whole_granules, size), 0))
     returnable = np.where(is_free, returnable, 0)
     stuck = size - returnable

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.churn import find_churn
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.churn import find_churn
 
 
 def growing(num_requests: int) -> SnapshotBuilder:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import ullage
-from ullage.errors import UllageError
 
+import ullage
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SimulatedOutOfMemoryError, SnapshotBuilder, merged
+from ullage.errors import UllageError
 
 
 def out_of_memory(device: int = 0) -> SnapshotBuilder:

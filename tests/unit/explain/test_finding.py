@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from ullage.explain import SEVERITIES, Finding
 from ullage.trace import Frame
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ullage.explain.held import find_held
 
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import KIB, MIB, SnapshotBuilder
+from ullage.explain.held import find_held
 
 
 def test_what_was_never_freed_is_held_by_its_line(load: Load) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ullage.explain.oom import find_oom
 
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SimulatedOutOfMemoryError, SnapshotBuilder
+from ullage.explain.oom import find_oom
 
 
 def refuse(one: SnapshotBuilder, size: int, **where: int) -> SnapshotBuilder:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.peak import find_peak
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.peak import find_peak
 
 
 def up_and_down() -> SnapshotBuilder:

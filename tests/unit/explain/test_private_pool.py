@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.private_pool import find_private_pool
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.private_pool import find_private_pool
 
 
 def captures(num_graphs: int) -> SnapshotBuilder:
@@ -87,7 +86,11 @@ def captured_input(is_freed: bool) -> SnapshotBuilder:
 def test_an_input_freed_after_the_capture_and_overwritten_is_named(load: Load) -> None:
     (pools,) = find_private_pool(load(captured_input(is_freed=True)).device())
     (freed,) = pools.evidence["freed_after_capture"]
-    assert (freed["bytes"], freed["site"][0]["file"], freed["over_site"][0]["file"]) == (12 * MIB, "data.py", "train.py")
+    assert (freed["bytes"], freed["site"][0]["file"], freed["over_site"][0]["file"]) == (
+        12 * MIB,
+        "data.py",
+        "train.py",
+    )
     assert "Keep whatever a graph reads alive" in pools.next_step
 
 

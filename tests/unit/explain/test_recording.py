@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ullage.explain.recording import find_recording
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.recording import find_recording
 
 
 def recorded(at: str = "train.py:3 step") -> SnapshotBuilder:
@@ -59,7 +58,7 @@ def test_some_requests_without_a_stack_are_normal(load: Load) -> None:
 
 def test_events_that_contradict_each_other_are_owned_up_to(load: Load) -> None:
     snapshot = recorded().snapshot()
-    snapshot["device_traces"][0].insert(4, snapshot["device_traces"][0][1])
+    snapshot["device_traces"][0].insert(4, dict(snapshot["device_traces"][0][1]))
     (conflicts,) = find_recording(load(snapshot).device())
     assert conflicts.evidence["conflicts"] >= 1
     assert "The first is event 4." in conflicts.why

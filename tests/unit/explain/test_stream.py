@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.stream import find_stream
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.stream import find_stream
 
 
 def test_the_most_that_waited_at_once_is_reported(load: Load) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.waterfall import CAUSES, main_stream, waterfall
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import KIB, MIB, SnapshotBuilder
+from ullage.explain.waterfall import CAUSES, main_stream, waterfall
 
 
 def causes_at_end(one: SnapshotBuilder, load: Load, stream: int = 0) -> dict[str, int]:
@@ -60,4 +59,7 @@ def test_the_stream_with_most_memory_is_the_main_one(load: Load) -> None:
     one.alloc(30 * MIB, stream=7)
     one.alloc(3 * MIB)
     assert main_stream(load(one).device()) == 7
-    assert main_stream(load({"segments": [], "device_traces": [[{"action": "snapshot", "addr": 0, "size": 0}]]}).device()) == 0
+    assert (
+        main_stream(load({"segments": [], "device_traces": [[{"action": "snapshot", "addr": 0, "size": 0}]]}).device())
+        == 0
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.explain.workspaces import find_workspaces
-
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain.workspaces import find_workspaces
 
 
 def found(one: SnapshotBuilder, load: Load) -> list[int]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import ullage
-
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
 
 if sys.version_info >= (3, 14):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 import ullage
+from tests.unit.conftest import Load, Save
+from tests.unit.snapshot_builder import MIB, START_US, SimulatedOutOfMemoryError, SnapshotBuilder, merged
 from ullage.errors import UllageError
 from ullage.trace import NONE, Counters
-
-from tests.unit.conftest import Load, Save
-from tests.unit.snapshot_builder import MIB, START_US, SnapshotBuilder, SimulatedOutOfMemoryError, merged
 
 
 def two_then_one() -> SnapshotBuilder:
@@ -36,7 +36,14 @@ def test_blocks_know_their_birth_their_free_and_their_death(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("at", "event", "live"),
-    [("peak", 2, [0, 1]), ("end", 4, [1]), ("reserved_peak", 1, [0]), (0, 0, []), (19, 1, [0]), (START_US + 20, 2, [0, 1])],
+    [
+        ("peak", 2, [0, 1]),
+        ("end", 4, [1]),
+        ("reserved_peak", 1, [0]),
+        (0, 0, []),
+        (19, 1, [0]),
+        (START_US + 20, 2, [0, 1]),
+    ],
 )
 def test_instants_are_words_times_since_the_start_or_times_of_day(
     at: str | int, event: int, live: list[int], load: Load
@@ -117,7 +124,8 @@ def test_pools_are_named_as_torch_numbers_them(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [("pool_id", "2.12 or newer"), ("user_metadata", "2.10 or 2.11"), ("compile_context", "2.8 or 2.9")]
+    ("key", "version"),
+    [("pool_id", "2.12 or newer"), ("user_metadata", "2.10 or 2.11"), ("compile_context", "2.8 or 2.9")],
 )
 def test_the_newest_key_tells_which_torch_wrote_the_file(key: str, version: str, load: Load) -> None:
     snapshot = two_then_one().snapshot()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import ullage
-from ullage.trace import BEFORE, BEFORE_ID, NO_STACK, NONE, Frame
 
+import ullage
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import SnapshotBuilder
+from ullage.trace import BEFORE, BEFORE_ID, NO_STACK, NONE, Frame
 
 LINEAR = "/opt/lib/python3.12/site-packages/torch/nn/modules/linear.py:125 forward"
 BERT = "/opt/lib/python3.12/site-packages/transformers/bert.py:80 forward"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ullage
-from ullage.errors import TraceError
-from ullage.trace import snapshot as reader
 
+import ullage
 from tests.unit.conftest import Load, Save
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder, merged
 from tests.unit.trace.snapshot_files import PACKERS, JitPickler, contents, small_snapshot
+from ullage.errors import TraceError
+from ullage.trace import snapshot as reader
 
 # --- forms that are read ---
 
@@ -78,7 +78,9 @@ def test_a_file_of_several_devices_keeps_them_apart(load: Load) -> None:
 # --- older, newer and derived files ---
 
 
-def without(snapshot: dict[str, Any], top: set[str], event: set[str], segment: set[str], block: set[str]) -> dict[str, Any]:
+def without(
+    snapshot: dict[str, Any], top: set[str], event: set[str], segment: set[str], block: set[str]
+) -> dict[str, Any]:
     """Leave out keys that a release did not write yet."""
 
     def cut(one: dict[str, Any], keys: set[str]) -> dict[str, Any]:
@@ -165,7 +167,9 @@ def test_a_snapshot_made_from_a_profile_is_read(load: Load) -> None:
     free = [alloc | {"action": action} for action in ("free_requested", "free_completed")]
     keep = alloc | {"addr": 8192, "category": "unknown"}
     blocks = [{"size": 4096, "state": "inactive"}]
-    blocks += [{"size": 1024, "requested_size": 1024, "state": "active_allocated", "frames": frames, "category": "unknown"}]
+    blocks += [
+        {"size": 1024, "requested_size": 1024, "state": "active_allocated", "frames": frames, "category": "unknown"}
+    ]
     segment = {"device": 0, "address": 4096, "total_size": 5120, "stream": 0, "blocks": blocks}
     unused = {"device": 1, "address": 0, "total_size": 0, "stream": 0, "blocks": [{"size": 0, "state": "inactive"}]}
     trace = load({"device_traces": [[alloc, *free, keep], []], "segments": [segment, unused]})
@@ -237,7 +241,7 @@ def refusal(path: str | os.PathLike[str]) -> TraceError:
         ullage.load(path)
     assert caught.value.path == os.fspath(path)
     assert str(caught.value).startswith(os.fspath(path))
-    assert 0 <= caught.value.offset
+    assert caught.value.offset >= 0
     return caught.value
 
 
@@ -250,7 +254,8 @@ def test_a_directory_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\n", b"hello, this is a log\n", b"{}", b"[1, 2", b"null", b"\x80\x04N.", b"\x80\x04K\x05.", b"\x00" * 99]
+    "content",
+    [b"", b"\n", b"hello, this is a log\n", b"{}", b"[1, 2", b"null", b"\x80\x04N.", b"\x80\x04K\x05.", b"\x00" * 99],
 )
 def test_a_file_that_is_no_snapshot_is_refused(content: bytes, save: Save) -> None:
     error = refusal(save(content))
@@ -278,11 +283,11 @@ def test_a_compressed_file_cut_short_anywhere_is_refused(kind: str, save: Save) 
         refusal(save(packed[:length]))
 
 
-@pytest.mark.parametrize("kind", PACKERS)
-def test_a_damaged_compressed_file_is_refused_or_harmless(kind: str, save: Save) -> None:
+@pytest.mark.parametrize("kind", ["gz", "xz"])  # zstd writes no checksum unless it is asked to
+def test_a_damaged_compressed_file_is_refused(kind: str, save: Save) -> None:
     packed = bytearray(PACKERS[kind](small_snapshot().pickled()))
     packed[len(packed) // 2] ^= 0xFF
-    assert "intact" in refusal(save(bytes(packed))).expected or kind == "zst"
+    assert refusal(save(bytes(packed))).expected == "an intact compressed file"
 
 
 @pytest.mark.parametrize("kind", PACKERS)
@@ -306,7 +311,9 @@ class RunsCommand:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickle_that_would_run_a_command_is_refused_and_runs_nothing(protocol: int, save: Save, tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_a_command_is_refused_and_runs_nothing(
+    protocol: int, save: Save, tmp_path: Path
+) -> None:
     made = tmp_path / "made"
     snapshot = small_snapshot().snapshot() | {"extra": RunsCommand(made)}
     data = pickle.dumps(snapshot, protocol=protocol)

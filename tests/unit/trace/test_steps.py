@@ -21,7 +21,9 @@ def loop(num_steps: int, annotation: str = "", num_inner: int = 3) -> SnapshotBu
     return one
 
 
-@pytest.mark.parametrize("name", ["ProfilerStep#", "Optimizer.step#AdamW.step", "train_step", "training step", "iteration"])
+@pytest.mark.parametrize(
+    "name", ["ProfilerStep#", "Optimizer.step#AdamW.step", "train_step", "training step", "iteration"]
+)
 def test_annotations_that_mark_steps_are_taken(name: str, load: Load) -> None:
     steps = load(loop(6, name)).device().steps
     assert len(steps) == 6

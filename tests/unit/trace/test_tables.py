@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ullage.trace import Action, BlockState, PoolSize
 
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.trace import Action, BlockState, PoolSize
 
 WORDS = {
     "alloc": Action.ALLOC,

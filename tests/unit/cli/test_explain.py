@@ -1,0 +1,120 @@
+"""`ullage explain`: its JSON, its options, and when it fails."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.recordings import EXAMPLE, path_of
+from tests.unit.cli.conftest import Command
+from tests.unit.conftest import Save
+from tests.unit.snapshot_builder import MIB, SnapshotBuilder, merged
+
+FINDING = {"kind", "severity", "device", "bytes", "title", "why", "next_step", "site", "evidence"}
+
+
+def findings(command: Command, *arguments: str) -> list[dict[str, Any]]:
+    done = command("explain", *arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.out)["findings"]
+    return found
+
+
+def test_json_holds_the_keys_that_were_promised(command: Command) -> None:
+    report = json.loads(command("explain", str(path_of("survivors")), "--json").out)
+    assert report.keys() >= {"devices", "settings", "torch_version", "findings"}
+    assert report["devices"][0]["num_ooms"] == 1
+    for finding in report["findings"]:
+        assert finding.keys() == FINDING
+        assert all(frame.keys() == {"file", "line", "function"} for frame in finding["site"])
+        assert isinstance(finding["bytes"], int)
+    assert report["findings"][0]["kind"] == "oom"
+
+
+@pytest.mark.parametrize(
+    ("name", "fail_on", "code"),
+    [
+        ("survivors", "error", 1),
+        ("survivors", "warning", 1),
+        ("stranded_weights", "error", 0),
+        ("stranded_weights", "warning", 1),
+        ("stranded_weights_first", "warning", 0),
+        ("stranded_weights_first", "info", 1),
+    ],
+)
+def test_fail_on_is_exit_code_1_from_that_severity_on(name: str, fail_on: str, code: int, command: Command) -> None:
+    assert command("explain", str(path_of(name)), "--fail-on", fail_on).code == code
+
+
+def test_without_fail_on_even_an_error_found_is_exit_code_0(command: Command) -> None:
+    assert command("explain", str(path_of("survivors"))).code == 0
+
+
+def test_top_limits_the_rows_of_each_table(command: Command, save: Save) -> None:
+    one = SnapshotBuilder()
+    for line in range(1, 9):
+        one.alloc(12 * MIB, f"model.py:{line} load")
+    path = save(one)
+    assert "model.py:5 load" in command("explain", path).out
+    assert "model.py:6 load" not in command("explain", path).out
+    assert "model.py:8 load" in command("explain", path, "--top", "8").out
+
+
+@pytest.mark.parametrize(
+    ("at", "live_mib"), [("peak", 26), ("end", 10), ("0s", 0), ("5us", 0), ("15us", 12), ("20", 12)]
+)
+def test_the_peak_is_told_at_the_instant_asked_for(at: str, live_mib: int, command: Command, save: Save) -> None:
+    one = SnapshotBuilder()
+    first = one.alloc(12 * MIB)
+    second = one.alloc(14 * MIB)
+    one.free(first, second)
+    one.alloc(10 * MIB)
+    peaks = [one for one in findings(command, save(one), "--at", at) if one["kind"] == "peak"]
+    assert [peak["bytes"] for peak in peaks] == ([live_mib * MIB] if live_mib else [])
+
+
+def test_the_instant_of_an_error_can_be_asked_for(command: Command) -> None:
+    (peak,) = [one for one in findings(command, str(path_of("survivors")), "--at", "oom") if one["kind"] == "peak"]
+    assert peak["bytes"] == 640 * MIB
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--at", "noon"), "--at 'noon' is no instant"),
+        (("--at", "oom"), "met no out-of-memory error"),
+        (("--at", "5min"), "is outside"),
+        (("--device", "3"), "has no device 3"),
+        (("--mine", "("), "--mine '(' is no regular expression"),
+    ],
+)
+def test_what_cannot_be_answered_is_exit_code_2(arguments: tuple[str, ...], message: str, command: Command) -> None:
+    done = command("explain", str(path_of("stranded_weights")), *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("ullage: ")
+    assert message in done.err
+
+
+def test_mine_says_whose_frames_lead(command: Command) -> None:
+    path = str(path_of("stranded_weights"))
+    (fragmentation,) = [
+        one for one in findings(command, path, "--mine", "fragmentation") if one["kind"] == "fragmentation"
+    ]
+    assert [frame["file"] for frame in fragmentation["site"]] == ["fragmentation.py"]
+
+
+def test_one_device_can_be_asked_for(command: Command, save: Save) -> None:
+    devices = [SnapshotBuilder(device=number) for number in (0, 1)]
+    for one in devices:
+        one.alloc(12 * MIB)
+    path = save(merged(*(one.snapshot() for one in devices)))
+    assert {finding["device"] for finding in findings(command, path, "--device", "1")} == {1}
+
+
+def test_the_example_is_explained_with_its_leak_first(command: Command) -> None:
+    done = command("explain", str(EXAMPLE))
+    assert done.code == 0
+    assert "more every step" in done.out.splitlines()[2]
+    assert "workloads.py:140" in done.out
