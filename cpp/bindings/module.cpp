@@ -23,4 +23,5 @@ NB_MODULE(_core, module) {
   nanobind::register_exception_translator(ullage::bindings::translate);
   ullage::bindings::bind_tables(module);
   ullage::bindings::bind_history(module);
+  ullage::bindings::bind_models(module);
 }

@@ -30,7 +30,7 @@ struct Space {
     layout.allocate(layout.split(layout.segment(row).first_block, size), 512, 0);
   }
   // The address that serves a large request on stream 0; 1 if none does.
-  Address fit(Bytes rounded) const {
+  Address fit(Bytes rounded) {
     const std::int32_t block = index.best_fit(kNone, false, 0, rounded);
     return block == kNone ? 1 : layout.block(block).address;
   }

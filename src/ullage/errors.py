@@ -34,3 +34,7 @@ class TraceError(UllageError, ValueError):
     def with_path(self, path: str) -> TraceError:
         """Return the same error, naming the file."""
         return TraceError(offset=self.offset, expected=self.expected, found=self.found, path=path)
+
+
+class ReplayError(UllageError, ValueError):
+    """A policy that cannot be simulated: an unknown setting, a value out of its range, a model that does not exist."""

@@ -86,18 +86,27 @@ std::int32_t CachingAllocator::grow(const ModelRequest& request, Bytes rounded) 
   segment.stream = request.stream;
   segment.pool = request.pool;
   segment.pool_size = is_small(rounded) ? PoolSize::kSmall : PoolSize::kLarge;
-  const Address room = round_up(static_cast<Address>(wanted), kRoundLarge);
-  if (policy_.descending_addresses) {
-    next_address_ -= room;
-    segment.address = next_address_;
-  } else {
-    segment.address = next_address_;
-    next_address_ += room;
-  }
+  segment.address = new_address(wanted);
   const std::int32_t row = layout_.add_segment(segment);
   counters_.reserved += wanted;
   ++counters_.num_device_alloc;
   return layout_.segment(row).first_block;
+}
+
+Address CachingAllocator::new_address(Bytes size) {
+  if (num_segments_made_ < policy_.recorded_segments.size()) {
+    const Address recorded = policy_.recorded_segments[num_segments_made_];
+    const Address end = recorded + static_cast<Address>(size);
+    const auto behind = layout_.segments().lower_bound(end);
+    const bool is_taken = behind != layout_.segments().begin() &&
+                          end_of(layout_.segment(std::prev(behind)->second)) > recorded;
+    ++num_segments_made_;
+    if (!is_taken) return recorded;
+  }
+  const Address room = round_up(static_cast<Address>(size), kRoundLarge);
+  if (policy_.descending_addresses) return next_address_ -= room;
+  next_address_ += room;
+  return next_address_ - room;
 }
 
 std::int32_t CachingAllocator::grow_expandable(const ModelRequest& request, Bytes rounded) {
@@ -276,6 +285,15 @@ void CachingAllocator::unmap_granules(std::int32_t block) {
   layout_.unmap_range(block, begin, end);
   counters_.reserved -= static_cast<Bytes>(end - begin);
   ++counters_.num_device_free;
+}
+
+std::vector<Address> recorded_segments(const Tables& tables, const DeviceTrace& trace) {
+  std::vector<Address> addresses;
+  for (std::int64_t i = trace.events_begin; i < trace.events_end; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    if (tables.events.action[row] == Action::kSegmentAlloc) addresses.push_back(tables.events.address[row]);
+  }
+  return addresses;
 }
 
 }  // namespace ullage

@@ -17,6 +17,9 @@ struct CachingPolicy {
   Bytes cap = kUnlimited;              // what the process may take from the driver
   double garbage_collection = 0;       // threshold, a share of the cap; 0 or an unlimited cap: off
   bool descending_addresses = true;    // the driver hands out mostly descending addresses; best fit breaks ties by address
+  // Where the recorded run's driver allocations lay, in their order. Under the recorded settings the model makes the same
+  // ones, and taking these addresses breaks every tie as it was broken then. Empty: addresses are made up.
+  std::vector<Address> recorded_segments;
 };
 
 class CachingAllocator : public AllocatorModel {
@@ -39,6 +42,7 @@ class CachingAllocator : public AllocatorModel {
   bool collects_garbage() const { return policy_.garbage_collection > 0 && policy_.cap != kUnlimited; }
   std::int32_t find_free(const ModelRequest& request, Bytes rounded);
   std::int32_t grow(const ModelRequest& request, Bytes rounded);
+  Address new_address(Bytes size);
   std::int32_t grow_expandable(const ModelRequest& request, Bytes rounded);
   bool map(const LayoutSegment& like, Address begin, Bytes size);
   std::int32_t place_expandable(const LayoutSegment& like, Bytes rounded, Bytes granule);
@@ -58,7 +62,11 @@ class CachingAllocator : public AllocatorModel {
   std::vector<std::int32_t> block_of_;  // by request id
   std::vector<Pending> pending_;
   Address next_address_;
+  std::size_t num_segments_made_ = 0;
   std::vector<std::pair<LayoutSegment, Address>> reservations_;  // of expandable segments: what for, and where
 };
+
+// The addresses of a device's recorded segment allocations, in their order.
+std::vector<Address> recorded_segments(const Tables& tables, const DeviceTrace& trace);
 
 }  // namespace ullage

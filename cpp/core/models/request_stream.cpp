@@ -118,4 +118,47 @@ RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, con
   return StreamBuilder(tables, trace, history).build();
 }
 
+RequestStream with_waits_scaled(const RequestStream& stream, double factor) {
+  RequestStream out = stream;
+  const auto count = stream.ops.size();
+  std::vector<std::size_t> requested_at(stream.num_requests(), count);
+  struct Moved {
+    std::size_t at;
+    Op op;
+  };
+  std::vector<Moved> moved;
+  std::vector<std::uint8_t> is_moved(count, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Op& op = stream.ops[i];
+    if (op.request == kNone) continue;
+    const auto row = static_cast<std::size_t>(op.request);
+    if (op.kind == OpKind::kFreeRequested) requested_at[row] = i;
+    if (op.kind != OpKind::kFreeCompleted || requested_at[row] + 1 >= i) continue;
+    const double wait = static_cast<double>(i - requested_at[row]) * factor;
+    const double place = std::min(static_cast<double>(requested_at[row]) + std::max(wait, 0.0), static_cast<double>(count));
+    moved.push_back({static_cast<std::size_t>(place), op});
+    is_moved[i] = 1;
+  }
+  std::stable_sort(moved.begin(), moved.end(), [](const Moved& a, const Moved& b) { return a.at < b.at; });
+  out.ops.clear();
+  auto next = moved.begin();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_moved[i]) out.ops.push_back(stream.ops[i]);
+    for (; next != moved.end() && next->at <= i; ++next) out.ops.push_back(next->op);
+  }
+  for (; next != moved.end(); ++next) out.ops.push_back(next->op);
+  return out;
+}
+
+std::int64_t num_waiting_frees(const RequestStream& stream) {
+  std::int64_t waiting = 0;
+  for (std::size_t i = 1; i < stream.ops.size(); ++i) {
+    const Op& op = stream.ops[i];
+    const Op& before = stream.ops[i - 1];
+    if (op.kind != OpKind::kFreeCompleted) continue;
+    waiting += before.kind != OpKind::kFreeRequested || before.request != op.request;
+  }
+  return waiting;
+}
+
 }  // namespace ullage

@@ -37,4 +37,10 @@ struct RequestStream {
 
 RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, const History& history);
 
+// The same requests, with each free that waited for a stream completing after `factor` times as many operations as
+// recorded; 0 is at once. How long a block waits depends on the GPU, so a run under other settings waits otherwise.
+RequestStream with_waits_scaled(const RequestStream& stream, double factor);
+// How many frees waited for a stream.
+std::int64_t num_waiting_frees(const RequestStream& stream);
+
 }  // namespace ullage

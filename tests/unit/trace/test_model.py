@@ -42,6 +42,7 @@ def test_blocks_know_their_birth_their_free_and_their_death(load: Load) -> None:
         ("reserved_peak", 1, [0]),
         (0, 0, []),
         (19, 1, [0]),
+        (30, 3, [1]),  # its free was requested at this very event
         (START_US + 20, 2, [0, 1]),
     ],
 )

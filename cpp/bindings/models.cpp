@@ -1,0 +1,93 @@
+// Request streams, and the allocator models that they run through.
+#include <nanobind/stl/string.h>
+
+#include "bindings/binding.hpp"
+#include "core/models/caching_allocator.hpp"
+#include "core/models/request_stream.hpp"
+
+namespace ullage::bindings {
+namespace {
+
+RequestStream stream_of(const Tables& tables, std::int32_t device, const History& history) {
+  for (const DeviceTrace& trace : tables.devices) {
+    if (trace.device == device) {
+      nb::gil_scoped_release release;
+      return request_stream(tables, trace, history);
+    }
+  }
+  throw nb::index_error("no such device in the trace");
+}
+
+Outcome run_caching(const RequestStream& stream, const CachingPolicy& policy, bool stop_at_oom, bool keep_reserved) {
+  nb::gil_scoped_release release;
+  CachingAllocator model(policy);
+  RunOptions options;
+  options.stop_at_oom = stop_at_oom;
+  options.keep_reserved = keep_reserved;
+  return run(model, stream, options);
+}
+
+void bind_policy(nb::module_& module) {
+  nb::class_<CachingPolicy> policy(module, "CachingPolicy");
+  policy.def(nb::init<>());
+  policy.def_rw("cap", &CachingPolicy::cap);
+  policy.def_rw("garbage_collection", &CachingPolicy::garbage_collection);
+  policy.def_rw("descending_addresses", &CachingPolicy::descending_addresses);
+#define ULLAGE_SETTING(name)                                                       \
+  policy.def_prop_rw(                                                              \
+      #name, [](const CachingPolicy& self) { return self.settings.name; },         \
+      [](CachingPolicy& self, decltype(AllocatorSettings::name) value) { self.settings.name = value; })
+  ULLAGE_SETTING(max_split_size);
+  ULLAGE_SETTING(max_non_split_rounding);
+  ULLAGE_SETTING(large_segment_size);
+  ULLAGE_SETTING(expandable_segments);
+#undef ULLAGE_SETTING
+  policy.def("set_roundup", [](CachingPolicy& self, std::size_t power, std::int64_t divisions) {
+    if (power >= self.settings.roundup_power2_divisions.size()) throw nb::index_error();
+    self.settings.roundup_power2_divisions[power] = divisions;
+  });
+  policy.def("use_recorded_segments", [](CachingPolicy& self, const Tables& tables, std::int32_t device) {
+    for (const DeviceTrace& trace : tables.devices) {
+      if (trace.device == device) self.recorded_segments = recorded_segments(tables, trace);
+    }
+  });
+}
+
+void bind_outcome(nb::module_& module) {
+  nb::class_<Outcome> outcome(module, "Outcome");
+  outcome.def_ro("peak_reserved", &Outcome::peak_reserved);
+  outcome.def_ro("peak_allocated", &Outcome::peak_allocated);
+  outcome.def_ro("peak_active", &Outcome::peak_active);
+  outcome.def_ro("peak_reserved_event", &Outcome::peak_reserved_event);
+  outcome.def_ro("end_reserved", &Outcome::end_reserved);
+  outcome.def_ro("end_allocated", &Outcome::end_allocated);
+  outcome.def_ro("num_device_alloc", &Outcome::num_device_alloc);
+  outcome.def_ro("num_device_free", &Outcome::num_device_free);
+  outcome.def_ro("num_retries", &Outcome::num_retries);
+  outcome.def_ro("num_ooms", &Outcome::num_ooms);
+  outcome.def_prop_ro("first_oom_event", [](const Outcome& self) { return self.first_oom.event; });
+  outcome.def_prop_ro("first_oom_size", [](const Outcome& self) { return self.first_oom.size; });
+  outcome.def_prop_ro("first_oom_site", [](const Outcome& self) { return self.first_oom.site; });
+  outcome.def_prop_ro("first_oom_reserved", [](const Outcome& self) { return self.first_oom.reserved; });
+  outcome.def_prop_ro("first_oom_allocated", [](const Outcome& self) { return self.first_oom.allocated; });
+  outcome.def_prop_ro("reserved_after",
+                      [](nb::handle self) { return view(nb::cast<const Outcome&>(self).reserved_after, self); });
+}
+
+}  // namespace
+
+void bind_models(nb::module_& module) {
+  nb::class_<RequestStream> stream(module, "RequestStream");
+  stream.def_prop_ro("num_ops", [](const RequestStream& self) { return self.ops.size(); });
+  stream.def_prop_ro("num_requests", [](const RequestStream& self) { return self.num_requests(); });
+  stream.def_ro("num_initial", &RequestStream::num_initial);
+  bind_policy(module);
+  bind_outcome(module);
+  module.def("with_waits_scaled", with_waits_scaled, nb::arg("stream"), nb::arg("factor"));
+  module.def("num_waiting_frees", num_waiting_frees, nb::arg("stream"));
+  module.def("request_stream", stream_of, nb::arg("tables"), nb::arg("device"), nb::arg("history"));
+  module.def("run_caching", run_caching, nb::arg("stream"), nb::arg("policy"), nb::arg("stop_at_oom") = true,
+             nb::arg("keep_reserved") = false);
+}
+
+}  // namespace ullage::bindings
