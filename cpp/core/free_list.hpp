@@ -39,7 +39,11 @@ class FreeList {
   Cursor at_least(Bytes size) const { return lower_bound({size, 0, kNone}); }
 
   void insert(const FreeEntry& entry) {
-    if (runs_.empty()) runs_.emplace_back().reserve(kLongest);
+    if (runs_.empty()) {
+      runs_.emplace_back().reserve(kLongest);
+      runs_.back().push_back(entry);
+      return;
+    }
     Cursor place = lower_bound(entry);
     if (place.run == runs_.size()) place = {runs_.size() - 1, runs_.back().size()};
     std::vector<FreeEntry>& run = runs_[place.run];

@@ -17,7 +17,8 @@ enum class Counter : std::uint8_t { kRequested, kAllocated, kActive, kReserved }
 using CounterValues = std::array<Bytes, 4>;
 
 // One row for each time a block was handed out. Events are indices into the device's events; kNone for a birth before the
-// first event, and for what has not happened by the last.
+// first event, and for what has not happened by the last. A block that waited for its free to complete when the recording
+// began has `free_requested` kBefore.
 struct BlockLifetimes {
   std::vector<EventIndex> birth, free_requested, death;
   std::vector<Address> address;

@@ -58,11 +58,14 @@ std::int32_t Pass::add_lifetime(EventIndex birth, const LayoutBlock& block, Byte
 
 void Pass::begin() {
   bool has_request = false, has_completion = false;
+  // A block that is still pending at the end shows that frees do wait here.
+  const bool ends_pending = std::find(tables_.blocks.state.begin(), tables_.blocks.state.end(),
+                                      BlockState::kActivePendingFree) != tables_.blocks.state.end();
   for (EventIndex i = 0; i < count_ && !has_completion; ++i) {
     has_request |= events_.action[row(i)] == Action::kFreeRequested;
     has_completion |= events_.action[row(i)] == Action::kFreeCompleted;
   }
-  completes_at_request_ = has_request && !has_completion;
+  completes_at_request_ = has_request && !has_completion && !ends_pending;
 
   for (LayoutSegment segment : initial_.segments) {
     segment.lifetime = add_segment_lifetime(kNone, segment, kNone);
@@ -89,6 +92,7 @@ void Pass::begin() {
     behind = layout_.block(block).next;
     if (initial.is_pending) {
       layout_.set_pending(block);
+      history_.blocks.free_requested.back() = kBefore;
     } else {
       add(Counter::kAllocated, layout_.block(block).size);
     }

@@ -42,7 +42,11 @@ std::string ObjectBuilder::describe(Value value) const {
     case ValueKind::kNothing: return "None";
     case ValueKind::kBool: return value.payload() ? "True" : "False";
     case ValueKind::kInt: return "the integer " + std::to_string(value.number());
-    case ValueKind::kWideInt: return "an integer of more than 56 bits";
+    case ValueKind::kWideInt: {
+      const WideInt& wide = wide_[value.row()];
+      if (wide.overflows) return "an integer of more than 64 bits";
+      return "the integer " + (wide.is_negative ? std::to_string(static_cast<std::int64_t>(wide.low)) : std::to_string(wide.low));
+    }
     case ValueKind::kFloat: return "the number " + std::to_string(floats_[value.row()]);
     case ValueKind::kText: {
       const std::string text(tables_.strings.at(static_cast<StringId>(value.payload())).substr(0, 40));

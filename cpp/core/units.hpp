@@ -14,6 +14,7 @@ using FrameId = std::int32_t;     // a row of the frame table
 using SiteId = std::int32_t;      // a row of the site table; kNone for "no stack recorded"
 
 inline constexpr std::int32_t kNone = -1;
+inline constexpr EventIndex kBefore = -2;  // an event from before the recording
 
 inline constexpr Bytes kKiB = 1024;
 inline constexpr Bytes kMiB = 1024 * kKiB;

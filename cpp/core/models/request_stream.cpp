@@ -37,13 +37,17 @@ class StreamBuilder {
     std::vector<std::int32_t> completed_at(static_cast<std::size_t>(count_), kNone);
     for (std::size_t row = 0; row < blocks.size_rows(); ++row) {
       const auto request = static_cast<std::int32_t>(row);
-      if (blocks.free_requested[row] != kNone) freed_at[static_cast<std::size_t>(blocks.free_requested[row])] = request;
-      if (blocks.death[row] != kNone) completed_at[static_cast<std::size_t>(blocks.death[row])] = request;
+      if (blocks.free_requested[row] >= 0) freed_at[static_cast<std::size_t>(blocks.free_requested[row])] = request;
+      if (blocks.death[row] >= 0) completed_at[static_cast<std::size_t>(blocks.death[row])] = request;
       add_request(row);
     }
     out_.num_initial = history_.num_initial_blocks;
     for (std::int64_t row = 0; row < out_.num_initial; ++row) {
-      out_.ops.push_back({OpKind::kRequest, static_cast<std::int32_t>(row), kNone});
+      const auto request = static_cast<std::int32_t>(row);
+      out_.ops.push_back({OpKind::kRequest, request, kNone});
+      if (blocks.free_requested[static_cast<std::size_t>(row)] == kBefore) {
+        out_.ops.push_back({OpKind::kFreeRequested, request, kNone});
+      }
     }
     auto next_born = static_cast<std::int32_t>(out_.num_initial);
     const auto num_recorded = static_cast<std::int32_t>(blocks.size_rows());

@@ -21,7 +21,7 @@ _MIN_BYTES = 16 << 20
 _MIN_SHARE = 0.01  # of reserved: below, it is not worth a word
 _BAD_BYTES = 128 << 20
 _BAD_SHARE = 0.05  # of reserved, stuck beside live blocks or on another stream
-_BAD_FREE_SHARE = 0.25  # of reserved, free in any way
+_BAD_SPARE_SHARE = 0.25  # of reserved, beyond what was ever live at once
 
 
 def find_fragmentation(device: DeviceTrace) -> list[Finding]:
@@ -40,9 +40,11 @@ def find_fragmentation(device: DeviceTrace) -> list[Finding]:
     by_cause = {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
     stuck = stranded + by_cause["other_stream"]
     free = look["free_bytes"]
-    if stuck < max(_MIN_BYTES, _MIN_SHARE * reserved) and free < max(_BAD_BYTES, _BAD_FREE_SHARE * reserved):
+    # What was cached while little was live serves again later: it is waste only beyond what was ever live at once.
+    spare = min(free, reserved - device.peak.active_bytes)
+    if stuck < max(_MIN_BYTES, _MIN_SHARE * reserved) and spare < max(_BAD_BYTES, _BAD_SPARE_SHARE * reserved):
         return []
-    is_bad = stuck >= _BAD_SHARE * reserved or free >= _BAD_FREE_SHARE * reserved
+    is_bad = stuck >= _BAD_SHARE * reserved or spare >= _BAD_SPARE_SHARE * reserved
     rows, held_back = pinning(device, layouts[event])
     shares = share_by_site(device, rows, event, held_back)
     live = {share.lead: share.bytes for share in share_by_site(device, rows, event)}
@@ -55,7 +57,7 @@ def find_fragmentation(device: DeviceTrace) -> list[Finding]:
             device=device.number,
             bytes=stranded,
             title=f"{format_bytes(free)} of {format_bytes(reserved)} reserved was free {when} ({_split(look)})",
-            why=_why(look, len(rows), shares[0] if shares else None, live),
+            why=_why(device, look, len(rows), shares[0] if shares else None, live),
             next_step=_next_step(device, look, bool(shares)),
             site=shares[0].stack if shares else (),
             evidence={
@@ -87,9 +89,11 @@ def _split(look: dict[str, Any]) -> str:
     return ", ".join(f"{format_bytes(row['bytes'])} {_CAUSE_WORDS[row['cause']]}" for row in told)
 
 
-def _why(look: dict[str, Any], num_pins: int, top: SiteShare | None, live: dict[Frame, int]) -> str:
+def _why(
+    device: DeviceTrace, look: dict[str, Any], num_pins: int, top: SiteShare | None, live: dict[Frame, int]
+) -> str:
     hole, asked = look["largest_hole_bytes"], look["request_bytes"]
-    parts = []
+    parts = [f"At most {format_bytes(device.peak.active_bytes)} was ever live at once."]
     if asked > hole:
         largest = f" (the largest: {format_bytes(hole)})" if hole else ""
         parts.append(f"No free block of the right pool and stream could serve {format_bytes(asked)}{largest}.")

@@ -50,7 +50,7 @@ def find_held(device: DeviceTrace) -> list[Finding]:
             device=device.number,
             bytes=total,
             title=f"Held at the end: {format_bytes(total)} in {len(rows):,} blocks"
-            + (", all of it cuBLAS workspaces" if only_workspaces else ""),
+            + (", all of it of the size of cuBLAS workspaces" if only_workspaces else ""),
             why=f"{format_share(top.bytes, total)} of it was asked for by {describe(top.lead)}.{note}",
             next_step=next_step,
             site=top.stack,

@@ -29,14 +29,21 @@ def loop_lines(device: DeviceTrace) -> NDArray[np.int32]:
     stacks = {int(site): sites.python_stack(int(site)) for site in used}
     stacks = {site: stack for site, stack in stacks.items() if stack}
     inside, depth = _descend(stacks, weights)
-    if inside and depth and not _parts_by_line(device, stacks, inside, depth, weights):
-        depth -= 1  # the loop's statement is the last frame that all share
-    if depth:
-        prefix = stacks[inside[0]][:depth]
-        for site in range(len(leads)):
-            stack = stacks.get(site) or sites.python_stack(site)
-            if len(stack) > depth and stack[:depth] == prefix:
-                leads[site] = stack[depth]
+    if not inside:
+        return leads
+    function = _function_of_statements(device, stacks, inside, depth, weights)
+    if function is None:
+        depth -= 1  # the requests part in what one line calls: that line is the statement
+        if depth < 0:
+            return leads
+    prefix = stacks[inside[0]][:depth]
+    for site in range(len(leads)):
+        stack = stacks.get(site) or sites.python_stack(site)
+        if len(stack) <= depth or stack[:depth] != prefix:
+            continue
+        frame = sites.frame(stack[depth])
+        if function is None or (frame.file, frame.function) == function:
+            leads[site] = stack[depth]
     return leads
 
 
@@ -66,14 +73,17 @@ def _descend(stacks: dict[int, list[int]], weights: NDArray[np.int64]) -> tuple[
     return inside, depth
 
 
-def _parts_by_line(
+def _function_of_statements(
     device: DeviceTrace, stacks: dict[int, list[int]], inside: list[int], depth: int, weights: NDArray[np.int64]
-) -> bool:
-    """Tell whether requests part by the line that one function is at, not by what a single line calls."""
+) -> tuple[str, str] | None:
+    """Return the function in which nearly all requests part by the line it is at; None where they part otherwise."""
     by_function: dict[tuple[str, str], int] = {}
     for site in inside:
         if len(stacks[site]) > depth:
             frame = device.trace.sites.frame(stacks[site][depth])
             key = (frame.file, frame.function)
             by_function[key] = by_function.get(key, 0) + int(weights[site])
-    return max(by_function.values(), default=0) >= _COMMON * int(weights[inside].sum())
+    if not by_function:
+        return None
+    best = max(by_function, key=lambda key: by_function[key])
+    return best if by_function[best] >= _COMMON * int(weights[inside].sum()) else None

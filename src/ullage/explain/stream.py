@@ -36,7 +36,7 @@ def _waiting(device: DeviceTrace, floor: int) -> Finding | None:
     waited = np.flatnonzero((blocks.free_requested != NONE) & (still | (blocks.death > blocks.free_requested + 1)))
     if not len(waited):
         return None
-    begins = blocks.free_requested[waited]
+    begins = np.maximum(blocks.free_requested[waited], 0)
     ends = np.where(blocks.death[waited] == NONE, device.num_events, blocks.death[waited])
     event, most = _highest(begins, ends, blocks.size_bytes[waited])
     if most < floor:

@@ -25,11 +25,13 @@ _HANDLES_PER_STREAM = 2
 def find_workspaces(device: DeviceTrace) -> NDArray[np.int64]:
     """Return the rows of `device.blocks` that look like cuBLAS workspaces.
 
-    They have a workspace's size, are not freed by the last event, and are as few on each stream as there are handles. A
-    loop that keeps tensors of just that size makes many more.
+    They have a workspace's size, live for at least half of what is left of the recording, and are as few on each stream as
+    there are handles. A loop that keeps tensors of just that size makes many more.
     """
     blocks = device.blocks
-    lasting = blocks.free_requested == NONE
+    left = device.num_events - np.maximum(blocks.birth, 0)
+    lived = blocks.free_requested - np.maximum(blocks.birth, 0)
+    lasting = (blocks.free_requested == NONE) | (2 * lived >= left)
     large = np.flatnonzero(lasting & np.isin(blocks.requested_bytes, _WORKSPACE))
     if not len(large):
         return large

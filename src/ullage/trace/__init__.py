@@ -4,6 +4,7 @@ from ullage.trace.completeness import Completeness, HistoryKind
 from ullage.trace.model import DeviceTrace, Trace, load
 from ullage.trace.sites import BEFORE, BEFORE_ID, NO_STACK, Frame, Sites
 from ullage.trace.tables import (
+    BEFORE_FIRST,
     NONE,
     Action,
     Blocks,
@@ -18,6 +19,7 @@ from ullage.trace.tables import (
 
 __all__ = [
     "BEFORE",
+    "BEFORE_FIRST",
     "BEFORE_ID",
     "NONE",
     "NO_STACK",

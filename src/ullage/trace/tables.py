@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 NONE = -1
 """Stands in an index column for "there is none"."""
 
+BEFORE_FIRST = -2
+"""Stands in `Blocks.free_requested` for an event from before the recording."""
+
 
 class Action(IntEnum):
     """What an event did; the numbers of `Events.action`."""
@@ -77,7 +80,8 @@ class Blocks:
     """One row for each time that a block was handed out.
 
     `birth`, `free_requested` and `death` are event indices. A block that was there before the first event has birth
-    `NONE`; what had not happened by the last event is `NONE` too. `size_bytes` is rounded and includes a tail too small
+    `NONE`; what had not happened by the last event is `NONE` too. One that was already waiting for its free to complete when
+    the recording began has `free_requested` `BEFORE_FIRST`. `size_bytes` is rounded and includes a tail too small
     to split off. `is_open` marks sizes that the history leaves open.
     """
 
