@@ -4,6 +4,7 @@
 #include "bindings/binding.hpp"
 #include "core/models/caching_allocator.hpp"
 #include "core/models/request_stream.hpp"
+#include "core/models/waste.hpp"
 
 namespace ullage::bindings {
 namespace {
@@ -25,6 +26,27 @@ Outcome run_caching(const RequestStream& stream, const CachingPolicy& policy, bo
   options.stop_at_oom = stop_at_oom;
   options.keep_reserved = keep_reserved;
   return run(model, stream, options);
+}
+
+// What was wasted when reserved peaked: the run again, up to that operation.
+nb::dict waste_at_peak(const RequestStream& stream, const CachingPolicy& policy, const Outcome& outcome) {
+  CachingAllocator model(policy);
+  RunOptions options;
+  options.last_op = outcome.peak_reserved_op;
+  run(model, stream, options);
+  const std::int32_t request = stream.ops.empty() ? kNone : stream.ops[outcome.peak_reserved_op].request;
+  const std::int64_t asking = request == kNone ? 0 : stream.stream[static_cast<std::size_t>(request)];
+  const Waste waste = waste_of(model.state(), asking, policy.settings);
+  nb::dict out;
+  out["requested"] = waste.requested;
+  out["rounding"] = waste.rounding;
+  out["pending"] = waste.pending;
+  out["stranded"] = waste.stranded;
+  out["small_pool"] = waste.small_pool;
+  out["other_stream"] = waste.other_stream;
+  out["private_pool"] = waste.private_pool;
+  out["cached"] = waste.cached;
+  return out;
 }
 
 void bind_policy(nb::module_& module) {
@@ -83,6 +105,7 @@ void bind_models(nb::module_& module) {
   stream.def_ro("num_initial", &RequestStream::num_initial);
   bind_policy(module);
   bind_outcome(module);
+  module.def("waste_at_peak", waste_at_peak, nb::arg("stream"), nb::arg("policy"), nb::arg("outcome"));
   module.def("with_waits_scaled", with_waits_scaled, nb::arg("stream"), nb::arg("factor"));
   module.def("num_waiting_frees", num_waiting_frees, nb::arg("stream"));
   module.def("request_stream", stream_of, nb::arg("tables"), nb::arg("device"), nb::arg("history"));

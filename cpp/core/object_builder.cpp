@@ -23,7 +23,7 @@ void ObjectBuilder::fail(std::string expected, std::string found) const {
 void ObjectBuilder::reserve_for(std::uint64_t file_bytes) {
   // Real recordings take 75 to 350 bytes an event, and put three memos for each.
   constexpr std::uint64_t kBytesPerEvent = 72;
-  constexpr std::uint64_t kLargest = std::uint64_t{1} << 31;
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 22;  // a file can be sparse, and say any size
   const auto events = static_cast<std::size_t>(std::min(file_bytes / kBytesPerEvent, kLargest));
   EventTable& table = tables_.events;
   table.action.reserve(events);

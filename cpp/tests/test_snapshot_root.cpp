@@ -21,6 +21,13 @@ TEST_CASE("an empty file, and one that is neither pickle nor JSON, are refused")
   CHECK_THROWS_AS(read_text(" \x80\x04]."), TraceError);
 }
 
+TEST_CASE("a size that the file does not have is no harm") {
+  for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{1} << 45, ~std::uint64_t{0}}) {
+    MemorySource source(std::string_view("\x80\x04].", 4));
+    CHECK(read_snapshot(source, size).has_segments);
+  }
+}
+
 TEST_CASE("a root that is no snapshot is refused") {
   for (const Node& root :
        {Node(1), Node("x"), Node(), Node(Dict{}), Node(Dict{{"a", 1}}), Node(List{1}), Node(Dict{{"action", "alloc"}}),

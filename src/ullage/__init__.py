@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ullage.diff import Diff, SiteChange
     from ullage.diff.compare import diff
-    from ullage.errors import TraceError, UllageError
+    from ullage.errors import ReplayError, TraceError, UllageError
     from ullage.explain import Finding
     from ullage.explain.explain import explain
+    from ullage.replay import Outcome, Policy, Tuning, parse_conf, tune
+    from ullage.replay.simulate import replay
     from ullage.trace import DeviceTrace, Trace, load
 
 __version__ = "0.1.0"
@@ -24,14 +26,21 @@ __all__ = [
     "DeviceTrace",
     "Diff",
     "Finding",
+    "Outcome",
+    "Policy",
+    "ReplayError",
     "SiteChange",
     "Trace",
     "TraceError",
+    "Tuning",
     "UllageError",
     "__version__",
     "diff",
     "explain",
     "load",
+    "parse_conf",
+    "replay",
+    "tune",
 ]
 
 # Rooms load when they are first asked for, so that `import ullage` and `ullage info` need no NumPy.
@@ -39,13 +48,20 @@ _ROOMS = {
     "DeviceTrace": "ullage.trace",
     "Diff": "ullage.diff",
     "Finding": "ullage.explain",
+    "Outcome": "ullage.replay",
+    "Policy": "ullage.replay",
+    "ReplayError": "ullage.errors",
     "SiteChange": "ullage.diff",
     "Trace": "ullage.trace",
     "TraceError": "ullage.errors",
+    "Tuning": "ullage.replay",
     "UllageError": "ullage.errors",
     "diff": "ullage.diff",
     "explain": "ullage.explain",
     "load": "ullage.trace",
+    "parse_conf": "ullage.replay",
+    "replay": "ullage.replay",
+    "tune": "ullage.replay",
 }
 
 

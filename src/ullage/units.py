@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
@@ -27,6 +29,40 @@ def format_bytes(size_bytes: int) -> str:
             text = f"{value:,.{digits}f}"
             return f"{sign}{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
     return f"{sign}{size} B"
+
+
+_SIZE_UNITS = {
+    "": 1,
+    "B": 1,
+    "K": KIB,
+    "KIB": KIB,
+    "KB": 1000,
+    "M": MIB,
+    "MIB": MIB,
+    "MB": 1000**2,
+    "G": GIB,
+    "GIB": GIB,
+    "GB": 1000**3,
+    "T": 1024 * GIB,
+    "TIB": 1024 * GIB,
+    "TB": 1000**4,
+}
+
+
+def parse_size(text: str) -> int:
+    """Read a size that a person wrote; KiB, MiB, GiB (or K, M, G) count in 1024s, KB, MB, GB in 1000s.
+
+    Raises:
+        ValueError: It is no size.
+
+    Example:
+        >>> parse_size("24GiB"), parse_size("1.5 GB"), parse_size("512m"), parse_size("4096")
+        (25769803776, 1500000000, 536870912, 4096)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _SIZE_UNITS:
+        raise ValueError(f"{text!r} is no size: write it as 24GiB, 512MiB or a number of bytes")
+    return round(float(match[1]) * _SIZE_UNITS[match[2].upper()])
 
 
 def format_duration(time_us: int) -> str:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/layout_table.hpp"
@@ -45,6 +46,7 @@ struct FirstOom {
 struct Outcome {
   Bytes peak_reserved = 0, peak_allocated = 0, peak_active = 0;
   EventIndex peak_reserved_event = kNone;
+  std::size_t peak_reserved_op = 0;  // index into the stream's operations
   Bytes end_reserved = 0, end_allocated = 0;
   std::int64_t num_device_alloc = 0, num_device_free = 0, num_retries = 0, num_ooms = 0;
   FirstOom first_oom;
@@ -54,6 +56,7 @@ struct Outcome {
 struct RunOptions {
   bool stop_at_oom = true;     // a program seldom lives on after its first failed request
   bool keep_reserved = false;  // fill Outcome::reserved_after
+  std::size_t last_op = std::numeric_limits<std::size_t>::max();  // stop behind this one
 };
 
 Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions& options);

@@ -32,6 +32,7 @@ class CachingAllocator : public AllocatorModel {
   void empty_cache() override;
   const ModelCounters& counters() const override { return counters_; }
   LayoutTable layout() const override;
+  const Layout& state() const { return layout_; }
 
  private:
   struct Pending {

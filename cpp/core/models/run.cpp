@@ -1,15 +1,27 @@
+#include <utility>
+
 #include "core/models/allocator_model.hpp"
 
 namespace ullage {
 namespace {
 
-void note(Outcome& out, const ModelCounters& now, EventIndex event) {
+void note(Outcome& out, const ModelCounters& now, EventIndex event, std::size_t op) {
   if (now.reserved > out.peak_reserved) {
     out.peak_reserved = now.reserved;
     out.peak_reserved_event = event;
+    out.peak_reserved_op = op;
   }
   if (now.allocated > out.peak_allocated) out.peak_allocated = now.allocated;
   if (now.active > out.peak_active) out.peak_active = now.active;
+}
+
+Outcome finished(Outcome& out, const ModelCounters& now) {
+  out.end_reserved = now.reserved;
+  out.end_allocated = now.allocated;
+  out.num_device_alloc = now.num_device_alloc;
+  out.num_device_free = now.num_device_free;
+  out.num_retries = now.num_retries;
+  return std::move(out);
 }
 
 }  // namespace
@@ -19,18 +31,19 @@ Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions
   if (options.keep_reserved) out.reserved_after.reserve(stream.ops.size());
   std::vector<std::uint8_t> is_live(stream.num_requests(), 0);
   const ModelCounters& now = model.counters();
-  for (const Op& op : stream.ops) {
+  for (std::size_t i = 0; i < stream.ops.size() && i <= options.last_op; ++i) {
+    const Op& op = stream.ops[i];
     const auto row = static_cast<std::size_t>(op.request);
     switch (op.kind) {
       case OpKind::kRequest:
       case OpKind::kFailedRequest: {
         const bool served = model.request({op.request, stream.size[row], stream.stream[row], stream.pool[row]});
-        note(out, now, op.event);
+        note(out, now, op.event, i);
         if (!served) {
           if (out.num_ooms++ == 0) {
             out.first_oom = {op.event, stream.size[row], stream.site[row], now.reserved, now.allocated};
           }
-          if (options.stop_at_oom && op.kind == OpKind::kRequest) goto done;
+          if (options.stop_at_oom && op.kind == OpKind::kRequest) return finished(out, now);
         } else if (op.kind == OpKind::kFailedRequest) {
           model.free_requested(op.request);
           model.free_completed(op.request);
@@ -50,13 +63,7 @@ Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions
     }
     if (options.keep_reserved) out.reserved_after.push_back(now.reserved);
   }
-done:
-  out.end_reserved = now.reserved;
-  out.end_allocated = now.allocated;
-  out.num_device_alloc = now.num_device_alloc;
-  out.num_device_free = now.num_device_free;
-  out.num_retries = now.num_retries;
-  return out;
+  return finished(out, now);
 }
 
 }  // namespace ullage

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from ullage.cli import diff, explain, info
+from ullage.cli import diff, explain, info, replay, tune
 
 app = typer.Typer(
     name="ullage",
@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 app.command("explain", short_help="Why memory was short, and what to change")(explain.explain)
 app.command("info", short_help="What a recording holds, on one screen")(info.info)
+app.command("replay", short_help="What another allocator setting would have done")(replay.replay)
+app.command("tune", short_help="Which setting reserves least, and what it costs")(tune.tune)
 app.command("diff", short_help="What grew between two snapshots or instants")(diff.diff)
 
 

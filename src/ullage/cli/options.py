@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ullage.errors import UllageError
+from ullage.units import parse_size
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A memory snapshot: pickle or JSON, plain, gz, xz or zst.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines: bytes and microseconds as integers.")]
@@ -19,6 +20,8 @@ Mine = Annotated[
     typer.Option("--mine", metavar="PATTERN", help="Which files are yours (a regular expression on the path)."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+
+Cap = Annotated[str | None, typer.Option("--cap", metavar="SIZE", help="Memory the process may reserve, as in 24GiB.")]
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|min)?")
 _UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, None: 1}
@@ -43,6 +46,20 @@ def parse_instant(text: str) -> str | int:
     if match is None:
         raise UllageError(f"--at {text!r} is no instant: use peak, end, oom, or a time such as 1.5s or 300ms")
     return round(float(match[1]) * _UNITS_US[match[2]]) if match[2] else int(float(match[1]))
+
+
+def parse_cap(text: str | None) -> int | None:
+    """Turn --cap into bytes.
+
+    Raises:
+        UllageError: It is no size.
+    """
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UllageError(f"--cap {error}") from None
 
 
 def print_json(value: Any) -> None:

@@ -51,7 +51,7 @@ class Outcome:
         peak_allocated_bytes: The largest sum of blocks handed out.
         num_device_alloc: Driver allocations.
         num_device_free: Driver releases.
-        num_retries: Driver allocations that failed first and made the cache go.
+        num_retries: Driver allocations that failed first and made the cache go; None: not known.
         first_oom: The first request that failed; None: none did.
         waste: Reserved and not asked for at the peak of reserved, in bytes by cause.
         certainty: "exact"; "range" where ties in address order or waits for streams leave it open; "window" where the
@@ -65,7 +65,7 @@ class Outcome:
     peak_allocated_bytes: int
     num_device_alloc: int
     num_device_free: int
-    num_retries: int
+    num_retries: int | None
     first_oom: FailedRequest | None
     waste: dict[str, int] = field(default_factory=dict)
     certainty: Certainty = "exact"

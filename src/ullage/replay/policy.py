@@ -178,7 +178,9 @@ def recorded_policy(trace: Trace) -> Policy:
     """Return the policy that a recording was made under, as far as the file says it."""
     settings = trace.settings
     conf = str(settings.get("PYTORCH_CUDA_ALLOC_CONF", ""))
-    extra = {key: value for key, value in _lenient(conf) if key in ("large_segment_size_mb", "max_non_split_rounding_mb")}
+    extra = {
+        key: value for key, value in _lenient(conf) if key in ("large_segment_size_mb", "max_non_split_rounding_mb")
+    }
     policy = Policy()
     for key, value in extra.items():
         policy = _PARSERS[key](policy, key, value)

@@ -1,0 +1,46 @@
+"""`ullage replay FILE`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ullage.cli.options import AsJson, Cap, Debug, DeviceNumber, File, parse_cap, print_json
+
+
+def replay(
+    file: File,
+    conf: Annotated[
+        str | None,
+        typer.Option(
+            "--conf", metavar="STRING", help="Settings, as in PYTORCH_CUDA_ALLOC_CONF; without: the recorded."
+        ),
+    ] = None,
+    cap: Cap = None,
+    min_cap: Annotated[bool, typer.Option("--min-cap", help="Also find the smallest cap that serves it.")] = False,
+    device: DeviceNumber = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Simulate another allocator setting on the recorded requests; exit with 1 if a request fails."""
+    from ullage.replay import Simulation, parse_conf
+    from ullage.trace import load
+
+    one = load(file).device(device)
+    simulation = Simulation.of(one)
+    policy = simulation.recorded if conf is None else parse_conf(conf)
+    cap_bytes = parse_cap(cap)
+    outcome = simulation.outcome(policy, cap_bytes)
+    recorded = simulation.recorded_outcome()
+    plain = outcome.to_json() | {"recorded": recorded.to_json()}
+    if min_cap:
+        plain["min_cap_bytes"] = simulation.min_cap(policy)
+    if as_json:
+        print_json(plain)
+    else:
+        from ullage.report.replay_text import print_replay
+
+        print_replay(plain)
+    if outcome.is_oom:
+        raise typer.Exit(1)
