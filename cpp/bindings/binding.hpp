@@ -26,8 +26,9 @@ struct Plain<T, true> {
 };
 
 // A read-only view of a column; `owner` keeps the column alive.
-template <typename T>
-View<typename Plain<T>::type> view(const std::vector<T>& column, nb::handle owner) {
+template <typename Column>
+auto view(const Column& column, nb::handle owner) {
+  using T = typename Column::value_type;
   using Out = typename Plain<T>::type;
   static_assert(sizeof(Out) == sizeof(T));
   return View<Out>(reinterpret_cast<const Out*>(column.data()), {column.size()}, owner);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/column.hpp"
 #include "core/layout.hpp"
 #include "core/tables.hpp"
 #include "core/units.hpp"
@@ -20,26 +21,26 @@ using CounterValues = std::array<Bytes, 4>;
 // first event, and for what has not happened by the last. A block that waited for its free to complete when the recording
 // began has `free_requested` kBefore.
 struct BlockLifetimes {
-  std::vector<EventIndex> birth, free_requested, death;
-  std::vector<Address> address;
-  std::vector<Bytes> size, requested_size;
-  std::vector<SiteId> site;
-  std::vector<std::int32_t> segment;   // row of SegmentLifetimes
-  std::vector<std::uint8_t> is_open;   // 1: the size may be larger by a tail that the history leaves open
+  Column<EventIndex> birth, free_requested, death;
+  Column<Address> address;
+  Column<Bytes> size, requested_size;
+  Column<SiteId> site;
+  Column<std::int32_t> segment;   // row of SegmentLifetimes
+  Column<std::uint8_t> is_open;   // 1: the size may be larger by a tail that the history leaves open
 
   std::size_t size_rows() const { return birth.size(); }
 };
 
 // One row for each driver allocation, or mapped range of an expandable segment.
 struct SegmentLifetimes {
-  std::vector<EventIndex> birth, death;
-  std::vector<Address> address;
-  std::vector<Bytes> size;  // of a mapped range: the largest that it was
-  std::vector<std::int64_t> stream;
-  std::vector<std::int32_t> pool;  // row of Tables::pools; kNone: the default pool, or not known
-  std::vector<PoolSize> pool_size;
-  std::vector<std::uint8_t> is_expandable;
-  std::vector<SiteId> site;
+  Column<EventIndex> birth, death;
+  Column<Address> address;
+  Column<Bytes> size;  // of a mapped range: the largest that it was
+  Column<std::int64_t> stream;
+  Column<std::int32_t> pool;  // row of Tables::pools; kNone: the default pool, or not known
+  Column<PoolSize> pool_size;
+  Column<std::uint8_t> is_expandable;
+  Column<SiteId> site;
 
   std::size_t size_rows() const { return birth.size(); }
 };
@@ -63,7 +64,7 @@ struct History {
   BlockLifetimes blocks;
   SegmentLifetimes segments;
   CounterValues before{};                          // before the first event
-  std::array<std::vector<Bytes>, 4> after;         // by Counter, after each event
+  std::array<Column<Bytes>, 4> after;         // by Counter, after each event
   CounterValues peak{};                            // over the whole history
   std::array<EventIndex, 4> peak_event{kNone, kNone, kNone, kNone};  // the first event at which it was reached
   CounterValues end{};

@@ -34,6 +34,7 @@ void ObjectBuilder::reserve_for(std::uint64_t file_bytes) {
   table.site.reserve(events);
   table.pool.reserve(events);
   dicts_.reserve(events);
+  sequences_.reserve(events);
   memo_.reserve(3 * events);
 }
 

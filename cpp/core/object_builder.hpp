@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/byte_source.hpp"
+#include "core/column.hpp"
 #include "core/keys.hpp"
 #include "core/tables.hpp"
 #include "core/value.hpp"
@@ -142,12 +143,12 @@ class ObjectBuilder {
   const ByteReader& reader_;
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
-  std::vector<Value> memo_;
+  Column<Value> memo_;
   std::unordered_map<std::uint64_t, Value> sparse_memo_;
   std::uint64_t memo_count_ = 0;
-  std::vector<DictRecord> dicts_;
+  Column<DictRecord> dicts_;
   std::vector<Pairs> generic_;
-  std::vector<Sequence> sequences_;
+  Column<Sequence> sequences_;
   std::vector<WideInt> wide_;
   std::vector<double> floats_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int32_t> pool_rows_;

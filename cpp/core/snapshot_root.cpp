@@ -9,9 +9,9 @@
 namespace ullage {
 namespace {
 
-template <typename T>
-void gather(std::vector<T>& column, const std::vector<std::int32_t>& rows) {
-  std::vector<T> out;
+template <typename Table>
+void gather(Table& column, const std::vector<std::int32_t>& rows) {
+  Table out;
   out.reserve(rows.size());
   for (const std::int32_t row : rows) out.push_back(column[static_cast<std::size_t>(row)]);
   column = std::move(out);

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/column.hpp"
 #include "core/stacks.hpp"
 #include "core/strings.hpp"
 #include "core/units.hpp"
@@ -41,13 +42,13 @@ struct PoolId {
 
 // Events of every device in file order; a DeviceTrace names the rows of one device.
 struct EventTable {
-  std::vector<Action> action;
-  std::vector<Address> address;  // 0 where the file has none
-  std::vector<Bytes> size;
-  std::vector<std::int64_t> stream;
-  std::vector<TimeUs> time;
-  std::vector<SiteId> site;
-  std::vector<std::int32_t> pool;  // row of Tables::pools; kNone: not recorded (before torch 2.12)
+  Column<Action> action;
+  Column<Address> address;  // 0 where the file has none
+  Column<Bytes> size;
+  Column<std::int64_t> stream;
+  Column<TimeUs> time;
+  Column<SiteId> site;
+  Column<std::int32_t> pool;  // row of Tables::pools; kNone: not recorded (before torch 2.12)
   // What few rows have, as (row, value) ascending by row.
   std::vector<std::pair<std::int32_t, Bytes>> device_free;  // of oom events
   std::vector<std::pair<std::int32_t, StringId>> category, compile_context, user_metadata, other_action;

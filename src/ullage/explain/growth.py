@@ -136,7 +136,7 @@ def _finding(device: DeviceTrace, rise: _Rise, lines: NDArray[np.int32]) -> Find
     rows = rows[_line_of(device, lines, rows) == rise.line]
     shares = share_by_site(device, rows, event)
     born_in = np.unique(steps.step_of(device.blocks.birth[rows]))
-    allocated = int(device.counters.allocated_bytes[event])
+    allocated = device.allocated_after(event)
     per_step = rise.bytes // max(rise.num_steps, 1)
     rising = int((rise.changes > 0).sum())
     who = _who(device, rise.line, shares)

@@ -47,7 +47,7 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     shares = share_by_site(device, rows, event)
     stack = device.trace.sites.user_stack(int(events.site[event]))
     really_full = not blockers or (2 * in_the_way > asked and free_bytes < asked)
-    live_bytes = int(device.counters.allocated_bytes[event])
+    live_bytes = device.allocated_after(event)
     title = (
         f"Out of memory: {format_bytes(asked)} asked by {describe(stack[0] if stack else NO_STACK)}; "
         f"{format_bytes(live_bytes)} allocated, {format_bytes(free_bytes)} free in "

@@ -46,7 +46,7 @@ def _waiting(device: DeviceTrace, floor: int) -> Finding | None:
     then = waited[(begins <= event) & (ends > event)]
     shares = share_by_site(device, then, event)
     top = shares[0]
-    reserved = int(device.counters.reserved_bytes[event])
+    reserved = int(device.layouts_after([event])[event].segment_bytes.sum())
     return Finding(
         kind="stream",
         severity="warning" if most >= 0.05 * reserved else "info",

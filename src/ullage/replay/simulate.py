@@ -123,12 +123,12 @@ class Simulation:
         if not len(ooms):
             return None
         event = int(ooms[0])
-        counters = self.device.counters
+        counters = self.device.counters_at("oom")
         return FailedRequest(
             event=event,
             bytes=int(self.device.events.size_bytes[event]),
-            reserved_bytes=int(counters.reserved_bytes[event]),
-            allocated_bytes=int(counters.allocated_bytes[event]),
+            reserved_bytes=counters.reserved_bytes,
+            allocated_bytes=counters.allocated_bytes,
             site=self.device.trace.sites.user_stack(int(self.device.events.site[event])),
         )
 

@@ -12,7 +12,7 @@ from ullage.errors import UllageError
 from ullage.trace.completeness import Completeness, completeness_of
 from ullage.trace.sites import Sites
 from ullage.trace.snapshot import read_tables
-from ullage.trace.tables import NONE, Action, Blocks, Counters, CounterSeries, Events, Layout, Segments
+from ullage.trace.tables import NONE, Action, Blocks, BlockState, Counters, CounterSeries, Events, Layout, Segments
 from ullage.units import format_duration
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ class DeviceTrace:
 
     @cached_property
     def history(self) -> _core.History:
-        """The reconstruction. Cost: linear in the events."""
-        return _core.rebuild(self.trace.tables, self.number)
+        """The reconstruction, without the sums after each event. Cost: linear in the events."""
+        return _core.rebuild(self.trace.tables, self.number, counters=False)
 
     @cached_property
     def completeness(self) -> Completeness:
@@ -195,8 +195,8 @@ class DeviceTrace:
 
     @cached_property
     def counters(self) -> CounterSeries:
-        """The four sums after each event."""
-        h = self.history
+        """The four sums after each event. Cost: another pass over the events."""
+        h = _core.rebuild(self.trace.tables, self.number)
         return CounterSeries(
             requested_bytes=h.requested,
             allocated_bytes=h.allocated,
@@ -299,11 +299,25 @@ class DeviceTrace:
 
         Raises:
             UllageError: There is no such instant.
+
+        Cost: as `layout_at`.
         """
         event = self.event_at(at)
         if event == NONE:
             return Counters(*self.history.before)
-        return Counters(*(int(column[event]) for column in vars(self.counters).values()))
+        layout = self.layouts_after([event])[event]
+        allocated = layout.state == BlockState.ACTIVE_ALLOCATED
+        active = layout.state != BlockState.INACTIVE
+        return Counters(
+            requested_bytes=int(layout.requested_bytes[active].sum()),
+            allocated_bytes=int(layout.size_bytes[allocated].sum()),
+            active_bytes=int(layout.size_bytes[active].sum()),
+            reserved_bytes=int(layout.segment_bytes.sum()),
+        )
+
+    def allocated_after(self, event: int) -> int:
+        """Return the bytes that are allocated after an event."""
+        return int(self.blocks.size_bytes[self.live_after(event)].sum())
 
     def live_at(self, at: str | int = "peak") -> NDArray[np.int64]:
         """Return the rows of `blocks` that are allocated at an instant, oldest first.
