@@ -26,7 +26,8 @@ History rebuild_device(const Tables& tables, std::int32_t device, bool verify, b
 
 nb::list layouts(const Tables& tables, std::int32_t device, const std::vector<EventIndex>& events) {
   nb::list out;
-  for (LayoutTable& table : layouts_after(tables, trace_of(tables, device), events)) out.append(nb::cast(std::move(table)));
+  for (LayoutTable& table : layouts_after(tables, trace_of(tables, device), events))
+    out.append(nb::cast(std::move(table)));
   return out;
 }
 

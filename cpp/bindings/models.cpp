@@ -55,9 +55,9 @@ void bind_policy(nb::module_& module) {
   policy.def_rw("cap", &CachingPolicy::cap);
   policy.def_rw("garbage_collection", &CachingPolicy::garbage_collection);
   policy.def_rw("descending_addresses", &CachingPolicy::descending_addresses);
-#define ULLAGE_SETTING(name)                                                       \
-  policy.def_prop_rw(                                                              \
-      #name, [](const CachingPolicy& self) { return self.settings.name; },         \
+#define ULLAGE_SETTING(name)                                               \
+  policy.def_prop_rw(                                                      \
+      #name, [](const CachingPolicy& self) { return self.settings.name; }, \
       [](CachingPolicy& self, decltype(AllocatorSettings::name) value) { self.settings.name = value; })
   ULLAGE_SETTING(max_split_size);
   ULLAGE_SETTING(max_non_split_rounding);

@@ -1,7 +1,6 @@
 // The reader, and the tables that it fills.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -23,7 +22,8 @@ class CallableSource : public ByteSource {
     char* bytes = nullptr;
     Py_ssize_t length = 0;
     if (PyBytes_AsStringAndSize(got.ptr(), &bytes, &length) != 0) throw nb::python_error();
-    if (static_cast<std::size_t>(length) > capacity) throw nb::value_error("read() returned more than it was asked for");
+    if (static_cast<std::size_t>(length) > capacity)
+      throw nb::value_error("read() returned more than it was asked for");
     std::memcpy(out, bytes, static_cast<std::size_t>(length));
     return static_cast<std::size_t>(length);
   }
@@ -34,7 +34,7 @@ class CallableSource : public ByteSource {
 
 Tables read_descriptor(int descriptor) {
   nb::gil_scoped_release release;
-  struct stat status {};
+  struct stat status{};
   const bool has_size = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   FileSource source(descriptor);
   return read_snapshot(source, has_size ? static_cast<std::uint64_t>(status.st_size) : 0);
@@ -145,7 +145,8 @@ void bind_tables(nb::module_& module) {
   // Scalars, so that a summary needs no NumPy.
   cls.def("event_span", [](const Tables& t, std::int64_t begin, std::int64_t end) {
     if (begin < 0 || begin >= end || end > static_cast<std::int64_t>(t.events.size_rows())) throw nb::index_error();
-    return nb::make_tuple(t.events.time[static_cast<std::size_t>(begin)], t.events.time[static_cast<std::size_t>(end - 1)]);
+    return nb::make_tuple(t.events.time[static_cast<std::size_t>(begin)],
+                          t.events.time[static_cast<std::size_t>(end - 1)]);
   });
   cls.def_prop_ro("first_annotation_time", [](const Tables& t) -> nb::object {
     const auto first = std::min_element(t.annotations.time.begin(), t.annotations.time.end());

@@ -46,7 +46,8 @@ AllocatorSettings settings_of(const Tables& tables) {
     } else if (key == "PYTORCH_CUDA_ALLOC_CONF") {
       const auto* conf = std::get_if<std::string>(&value);
       if (conf == nullptr) continue;
-      if (const auto size = configured(*conf, "max_non_split_rounding_mb")) settings.max_non_split_rounding = *size * kMiB;
+      if (const auto size = configured(*conf, "max_non_split_rounding_mb"))
+        settings.max_non_split_rounding = *size * kMiB;
       if (const auto size = configured(*conf, "large_segment_size_mb")) settings.large_segment_size = *size * kMiB;
     } else if (key.starts_with(kRoundup)) {
       std::uint64_t megabytes = 0;

@@ -1,5 +1,5 @@
-// A table's column: a vector whose memory, once large, lies in huge pages. A million events fill a hundred megabytes; with
-// pages of 4 KiB the kernel spends more time on handing them out than the reader does on filling them.
+// A table's column: a vector whose memory, once large, lies in huge pages. A million events fill a hundred megabytes;
+// with pages of 4 KiB the kernel spends more time on handing them out than the reader does on filling them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Free blocks of one pool and stream in the allocator's order: by size, then address. Sorted runs of bounded length, so that
-// a search is two binary searches in contiguous memory and an insertion moves one run's tail.
+// Free blocks of one pool and stream in the allocator's order: by size, then address. Sorted runs of bounded length, so
+// that a search is two binary searches in contiguous memory and an insertion moves one run's tail.
 #pragma once
 
 #include <algorithm>
@@ -69,8 +69,9 @@ class FreeList {
   static constexpr std::size_t kLongest = 64;
 
   Cursor lower_bound(const FreeEntry& entry) const {
-    const auto run = std::lower_bound(runs_.begin(), runs_.end(), entry,
-                                      [](const std::vector<FreeEntry>& some, const FreeEntry& key) { return some.back() < key; });
+    const auto run =
+        std::lower_bound(runs_.begin(), runs_.end(), entry,
+                         [](const std::vector<FreeEntry>& some, const FreeEntry& key) { return some.back() < key; });
     if (run == runs_.end()) return end();
     const auto place = std::lower_bound(run->begin(), run->end(), entry);
     return {static_cast<std::size_t>(run - runs_.begin()), static_cast<std::size_t>(place - run->begin())};

@@ -12,21 +12,21 @@
 
 namespace ullage {
 
-// The allocator's four sums, in the order requested <= allocated <= active <= reserved (requested follows active: a block
-// that waits for a stream still counts as requested).
+// The allocator's four sums, in the order requested <= allocated <= active <= reserved (requested follows active: a
+// block that waits for a stream still counts as requested).
 enum class Counter : std::uint8_t { kRequested, kAllocated, kActive, kReserved };
 using CounterValues = std::array<Bytes, 4>;
 
-// One row for each time a block was handed out. Events are indices into the device's events; kNone for a birth before the
-// first event, and for what has not happened by the last. A block that waited for its free to complete when the recording
-// began has `free_requested` kBefore.
+// One row for each time a block was handed out. Events are indices into the device's events; kNone for a birth before
+// the first event, and for what has not happened by the last. A block that waited for its free to complete when the
+// recording began has `free_requested` kBefore.
 struct BlockLifetimes {
   Column<EventIndex> birth, free_requested, death;
   Column<Address> address;
   Column<Bytes> size, requested_size;
   Column<SiteId> site;
-  Column<std::int32_t> segment;   // row of SegmentLifetimes
-  Column<std::uint8_t> is_open;   // 1: the size may be larger by a tail that the history leaves open
+  Column<std::int32_t> segment;  // row of SegmentLifetimes
+  Column<std::uint8_t> is_open;  // 1: the size may be larger by a tail that the history leaves open
 
   std::size_t size_rows() const { return birth.size(); }
 };
@@ -63,18 +63,18 @@ struct History {
   HistoryKind kind = HistoryKind::kNoEvents;
   BlockLifetimes blocks;
   SegmentLifetimes segments;
-  CounterValues before{};                          // before the first event
-  std::array<Column<Bytes>, 4> after;         // by Counter, after each event
-  CounterValues peak{};                            // over the whole history
+  CounterValues before{};                                            // before the first event
+  std::array<Column<Bytes>, 4> after;                                // by Counter, after each event
+  CounterValues peak{};                                              // over the whole history
   std::array<EventIndex, 4> peak_event{kNone, kNone, kNone, kNone};  // the first event at which it was reached
   CounterValues end{};
   std::int64_t num_device_alloc = 0, num_device_free = 0, num_ooms = 0;
   std::int64_t num_initial_blocks = 0;  // the first rows of `blocks`
   std::int64_t num_undetermined = 0;    // initial blocks whose size stays open
   Bytes undetermined_bytes = 0;         // by how much they could be larger, together
-  std::int64_t num_conflicts = 0;       // events that contradict the state rebuilt so far
+  std::int64_t num_conflicts = 0;       // contradictions between events and the state rebuilt so far
   EventIndex first_conflict = kNone;
-  bool starts_inside_free = false;      // the first event completes a free whose request is not recorded
+  bool starts_inside_free = false;  // the first event completes a free whose request is not recorded
   Verification verification;
 };
 

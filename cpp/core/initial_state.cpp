@@ -96,7 +96,8 @@ struct EventView {
 };
 
 // Undoes the segment events from the last to the first.
-void undo_segments(const Tables& tables, const EventView& events, std::size_t count, Ranges& ranges, InitialState& out) {
+void undo_segments(const Tables& tables, const EventView& events, std::size_t count, Ranges& ranges,
+                   InitialState& out) {
   for (std::size_t i = count; i-- > 0;) {
     const Action action = events.action(i);
     if (action < Action::kSegmentAlloc || action > Action::kSegmentUnmap) continue;
@@ -190,7 +191,8 @@ void add_lasting_blocks(const Tables& tables, std::int32_t device, const Address
 
 // A freed block's rounded size is known, its tail is not. In a large pool every free block is over 1 MiB (smaller rests
 // are never split off, and merging only makes blocks larger), so a smaller gap behind a block belongs to it.
-void settle_tail(InitialBlock& block, const LayoutSegment& segment, Address room_end, const AllocatorSettings& settings) {
+void settle_tail(InitialBlock& block, const LayoutSegment& segment, Address room_end,
+                 const AllocatorSettings& settings) {
   const bool is_exact = segment.is_expandable || segment.pool_size == PoolSize::kSmall ||
                         (segment.pool_size == PoolSize::kUnknown && is_small(block.size));
   block.max_tail = 0;

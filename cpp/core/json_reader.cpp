@@ -19,7 +19,7 @@ class JsonParser {
 
   void parse() {
     for (;;) {
-      if (value()) continue;           // a container was opened: its first value is next
+      if (value()) continue;  // a container was opened: its first value is next
       while (!open_.empty() && !another()) {}
       if (open_.empty()) break;
     }
@@ -76,10 +76,22 @@ class JsonParser {
         open_.push_back('[');
         return true;
       case '"': builder_.push_text(text()); return false;
-      case 't': word("true"); builder_.push({ValueKind::kBool, 1}); return false;
-      case 'f': word("false"); builder_.push({ValueKind::kBool, 0}); return false;
-      case 'n': word("null"); builder_.push(Value()); return false;
-      case 'N': word("NaN"); builder_.push_float(std::nan("")); return false;
+      case 't':
+        word("true");
+        builder_.push({ValueKind::kBool, 1});
+        return false;
+      case 'f':
+        word("false");
+        builder_.push({ValueKind::kBool, 0});
+        return false;
+      case 'n':
+        word("null");
+        builder_.push(Value());
+        return false;
+      case 'N':
+        word("NaN");
+        builder_.push_float(std::nan(""));
+        return false;
       default: number(); return false;
     }
   }
@@ -143,7 +155,8 @@ class JsonParser {
       } else if (error == std::errc::result_out_of_range && end == last) {
         return builder_.push_wide({0, token_.front() == '-', true});
       }
-      if (token_.size() > 1 && token_.front() == '-' && token_.find_first_not_of("0123456789", 1) == std::string::npos) {
+      if (token_.size() > 1 && token_.front() == '-' &&
+          token_.find_first_not_of("0123456789", 1) == std::string::npos) {
         return builder_.push_wide({0, true, true});
       }
     } else {

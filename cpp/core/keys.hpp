@@ -8,6 +8,7 @@
 
 namespace ullage {
 
+// clang-format off
 enum class Key : StringId {
   kAction, kAddr, kSize, kStream, kTimeUs, kFrames, kCompileContext, kUserMetadata, kPoolId, kCategory, kDeviceFree,
   kTotalSize, kAllocatedSize, kActiveSize, kRequestedSize, kSegmentType, kSegmentPoolId, kIsExpandable, kBlocks,
@@ -17,7 +18,9 @@ enum class Key : StringId {
   kSegments, kDeviceTraces, kAllocatorSettings, kExternalAnnotations, kHostSegments, kHostTraces, kTorchVersion,
   kCount,
 };
+// clang-format on
 
+// clang-format off
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(Key::kCount)> kKeyTexts = {
     "action", "addr", "size", "stream", "time_us", "frames", "compile_context", "user_metadata", "pool_id",
     "category", "device_free",
@@ -29,6 +32,7 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(Key::kCou
     "segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces",
     "torch_version",
 };
+// clang-format on
 
 constexpr std::uint64_t bit(Key key) { return std::uint64_t{1} << static_cast<int>(key); }
 

@@ -97,7 +97,8 @@ std::size_t ObjectBuilder::below_mark_as(ValueKind kind, std::size_t first) cons
 
 // No pickler appends to a list that it has used: the sites of a list that kept growing would be quadratic in the file.
 Sequence& ObjectBuilder::growing(std::size_t row) {
-  if (sequences_[row].site_known) fail("a list that is complete when it is used as a stack", "one that grows afterwards");
+  if (sequences_[row].site_known)
+    fail("a list that is complete when it is used as a stack", "one that grows afterwards");
   return sequences_[row];
 }
 
@@ -184,13 +185,15 @@ void ObjectBuilder::memo_get_sparse(std::uint64_t index) {
 }
 
 Value ObjectBuilder::take_root() {
-  if (!marks_.empty() || stack_.size() != 1) fail("one finished object", std::to_string(stack_.size()) + " on the stack");
+  if (!marks_.empty() || stack_.size() != 1)
+    fail("one finished object", std::to_string(stack_.size()) + " on the stack");
   const Value root = stack_.back();
   stack_.clear();
   return root;
 }
 
-// The known keys among the stack's pairs from `first` on. An event is told by its first keys: the rest is not looked at.
+// The known keys among the stack's pairs from `first` on. An event is told by its first keys: the rest is not looked
+// at.
 std::uint64_t ObjectBuilder::keys_from(std::size_t first) const {
   std::uint64_t keys = 0;
   for (std::size_t i = first; i < stack_.size(); i += 2) {
@@ -249,13 +252,12 @@ std::int32_t ObjectBuilder::new_row(RecordKind kind) {
       t.events.site.push_back(kNone);
       t.events.pool.push_back(kNone);
       return static_cast<std::int32_t>(t.events.size_rows() - 1);
-    case RecordKind::kFrame:
-      return t.frames.intern({});
+    case RecordKind::kFrame: return t.frames.intern({});
     case RecordKind::kSegment:
       t.segments.device.push_back(0);
       t.segments.address.push_back(0);
-      for (auto* column : {&t.segments.total_size, &t.segments.allocated_size, &t.segments.active_size,
-                           &t.segments.requested_size}) {
+      for (auto* column :
+           {&t.segments.total_size, &t.segments.allocated_size, &t.segments.active_size, &t.segments.requested_size}) {
         column->push_back(kNone);
       }
       t.segments.stream.push_back(0);
@@ -279,8 +281,7 @@ std::int32_t ObjectBuilder::new_row(RecordKind kind) {
       t.annotations.device.push_back(kNone);
       t.annotations.time.push_back(0);
       return static_cast<std::int32_t>(t.annotations.name.size() - 1);
-    default:
-      return kNone;
+    default: return kNone;
   }
 }
 

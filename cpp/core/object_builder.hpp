@@ -1,5 +1,5 @@
-// The stack machine behind both readers. Pickle and JSON push values here; dictionaries that look like an event, a frame,
-// a segment, a block or an annotation go straight into the tables and leave an eight-byte record behind.
+// The stack machine behind both readers. Pickle and JSON push values here; dictionaries that look like an event, a
+// frame, a segment, a block or an annotation go straight into the tables and leave an eight-byte record behind.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct DictRecord {
 
 struct Sequence {
   std::vector<Value> items;
-  SiteId site = kNone;     // what the items mean as a stack, once asked
+  SiteId site = kNone;  // what the items mean as a stack, once asked
   bool site_known = false;
-  bool is_spent = false;   // its items were given up when it became a stack
+  bool is_spent = false;  // its items were given up when it became a stack
 };
 
 struct WideInt {
@@ -46,7 +46,11 @@ class ObjectBuilder {
   void push_integer(std::int64_t number);
   void push_wide(const WideInt& number);
   void push_float(double number);
-  void push_text(std::string_view text) { push({ValueKind::kText, static_cast<std::uint64_t>(strings().intern(text))}); }
+  void push_text(std::string_view text) {
+    push({ValueKind::kText, static_cast<std::uint64_t>(strings().intern(text))});
+  }
+  void push_empty_text() { push({ValueKind::kText, empty_text_}); }
+  void push_not_available() { push({ValueKind::kText, not_available_}); }
   void push_empty_dict();
   void push_empty_list();
 
@@ -156,8 +160,9 @@ class ObjectBuilder {
   std::uint64_t not_available_;  // the StringId of "N/A", torch's word for no compile context
   std::uint64_t empty_text_;     // that of ""
   static constexpr std::uint8_t kActionUnknown = 0xff;
-  std::vector<std::uint8_t> actions_;      // by StringId, once asked
-  std::uint64_t seen_ = 0;                 // bits of Key
+  std::vector<std::uint8_t> actions_;       // by StringId, once asked
+  std::vector<FrameId> stack_frames_;       // scratch of as_site()
+  std::uint64_t seen_ = 0;                  // bits of Key
   std::vector<std::uint8_t> unknown_seen_;  // by StringId
 };
 

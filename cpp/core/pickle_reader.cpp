@@ -9,6 +9,7 @@ namespace ullage {
 namespace {
 
 // Opcodes as Lib/pickle.py (CPython 3.14) names them.
+// clang-format off
 enum Op : unsigned char {
   kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2',
   kNoneOp = 'N', kNewTrue = 0x88, kNewFalse = 0x89,
@@ -26,6 +27,7 @@ enum Op : unsigned char {
   kNewObjEx = 0x92, kExt1 = 0x82, kExt2 = 0x83, kExt4 = 0x84, kPersId = 'P', kBinPersId = 'Q', kNextBuffer = 0x97,
   kReadonlyBuffer = 0x98,
 };
+// clang-format on
 
 const char* refused_name(unsigned char op) {
   switch (op) {
@@ -153,14 +155,14 @@ bool build_container(unsigned char op, ObjectBuilder& builder) {
   }
 }
 
-// Runs the opcodes that make up nearly all of a recording, as long as they are buffered and cannot fail. The first other
-// one is left to the caller.
+// Runs the opcodes that make up nearly all of a recording, as long as they are buffered and cannot fail. The first
+// other one is left to the caller.
 void read_common(ByteReader& reader, ObjectBuilder& builder) {
   constexpr std::ptrdiff_t kLongest = 10;  // bytes that one of these opcodes may look at
   const char* p = reader.next();
-  const char* const limit = reader.end() - kLongest;
+  const char* const end = reader.end();
   const auto operand = [&](auto& value) { __builtin_memcpy(&value, p + 1, sizeof value); };
-  while (p < limit) {
+  while (end - p > kLongest) {
     switch (static_cast<unsigned char>(*p)) {
       case kBinGet: {
         const auto index = static_cast<unsigned char>(p[1]);
@@ -213,9 +215,32 @@ void read_common(ByteReader& reader, ObjectBuilder& builder) {
         builder.memo_put_next();
         ++p;
         break;
+      case kShortBinUnicode:  // torch writes these two anew for each event
+        if (p[1] == 0) {
+          builder.push_empty_text();
+        } else if (p[1] == 3 && __builtin_memcmp(p + 2, "N/A", 3) == 0) {
+          builder.push_not_available();
+        } else {
+          return reader.set_next(p);
+        }
+        p += 2 + p[1];
+        break;
+      // These may fail: the error names the offset.
+      case kEmptyDict:
+        reader.set_next(++p);
+        builder.push_empty_dict();
+        break;
+      case kEmptyList:
+        reader.set_next(++p);
+        builder.push_empty_list();
+        break;
       case kSetItems:
-        reader.set_next(++p);  // may fail: the error names the offset
+        reader.set_next(++p);
         builder.set_items();
+        break;
+      case kAppends:
+        reader.set_next(++p);
+        builder.appends();
         break;
       default: return reader.set_next(p);
     }

@@ -13,7 +13,8 @@ std::vector<Bytes> settle_tails(const Tables& tables, const DeviceTrace& trace, 
                                 const InitialState& initial) {
   constexpr int kMaxPasses = 4;
   std::vector<Bytes> tails(initial.blocks.size(), kNone);
-  const bool any_open = std::any_of(initial.blocks.begin(), initial.blocks.end(), [](const auto& b) { return b.max_tail > 0; });
+  const bool any_open =
+      std::any_of(initial.blocks.begin(), initial.blocks.end(), [](const auto& b) { return b.max_tail > 0; });
   RebuildOptions quiet;
   quiet.counters = false;
   for (int round = 0; any_open && round < kMaxPasses; ++round) {

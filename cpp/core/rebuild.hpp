@@ -10,8 +10,8 @@
 namespace ullage {
 
 struct RebuildOptions {
-  bool verify = false;    // also search the best fit for each request and compare it with the recorded address
-  bool counters = true;   // keep the counters after each event
+  bool verify = false;   // also search the best fit for each request and compare it with the recorded address
+  bool counters = true;  // keep the counters after each event
 };
 
 // The history of one device. Cost: linear in its events; with `verify` an ordered search for each request.

@@ -77,7 +77,8 @@ void Pass::begin() {
     const InitialBlock& initial = initial_.blocks[i];
     const Bytes size = initial.size + std::max<Bytes>(tails_[i], 0);
     std::int32_t block = behind;
-    if (block == kNone || initial.address - layout_.block(block).address >= static_cast<Address>(layout_.block(block).size)) {
+    if (block == kNone ||
+        initial.address - layout_.block(block).address >= static_cast<Address>(layout_.block(block).size)) {
       block = layout_.block_covering(initial.address);
     }
     if (block != kNone && layout_.block(block).address < initial.address) {

@@ -80,9 +80,9 @@ class Pass {
   CounterValues now_{};
   bool completes_at_request_ = false;  // the recording skipped free_completed
   bool learned_ = false;
-  EventIndex run_end_ = 0;             // behind the run of new segments that the last one belongs to
-  EventIndex predicted_for_ = kNone;   // the request for which a new segment was made
-  bool predicted_miss_ = false;        // no free block would have served it
+  EventIndex run_end_ = 0;            // behind the run of new segments that the last one belongs to
+  EventIndex predicted_for_ = kNone;  // the request for which a new segment was made
+  bool predicted_miss_ = false;       // no free block would have served it
 };
 
 }  // namespace ullage

@@ -1,5 +1,5 @@
-// Hashes that a file cannot aim at: each begins with a number drawn anew in every process, so texts, frames or addresses
-// made to share one slot of a table, and to make it slow, do not.
+// Hashes that a file cannot aim at: each begins with a number drawn anew in every process, so texts, frames or
+// addresses made to share one slot of a table, and to make it slow, do not.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 
 namespace ullage {
 
-// Reads the whole snapshot. `expected_bytes` is the file's size where it is known, else 0. Raises TraceError on anything
-// that is not a snapshot. Cost: linear in the file; memory a small multiple of it.
+// Reads the whole snapshot. `expected_bytes` is the file's size where it is known, else 0. Raises TraceError on
+// anything that is not a snapshot. Cost: linear in the file; memory a small multiple of it.
 Tables read_snapshot(ByteSource& source, std::uint64_t expected_bytes = 0);
 
 // The two syntaxes; each leaves one root value on the builder's stack.

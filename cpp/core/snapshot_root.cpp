@@ -103,7 +103,11 @@ void ObjectBuilder::read_root(Value root) {
   for (const auto& [key, value] : *generic(root)) {
     if (key.kind() == ValueKind::kText && key.row() >= kKeyTexts.size()) {
       note_unknown(key);
-      flatten_settings(std::string(strings().at(static_cast<StringId>(key.payload())).substr(0, 80)), value, 3);
+      // Some releases put the state of the ring buffer here; no other unknown key may pass for a setting.
+      const std::string_view name = strings().at(static_cast<StringId>(key.payload()));
+      if (name == "trace_alloc_overflowed" || name == "trace_alloc_max_entries") {
+        flatten_settings(std::string(name), value, 3);
+      }
     }
   }
 }
@@ -143,7 +147,8 @@ void ObjectBuilder::finish_events(Value traces) {
 void ObjectBuilder::reorder_events(const std::vector<std::int32_t>& rows) {
   EventTable& events = tables_.events;
   std::vector<std::int32_t> new_row(events.size_rows(), kNone);
-  for (std::size_t i = 0; i < rows.size(); ++i) new_row[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(i);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    new_row[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(i);
   gather(events.action, rows);
   gather(events.address, rows);
   gather(events.size, rows);

@@ -8,8 +8,8 @@ namespace ullage {
 namespace {
 
 std::size_t hash_of(const Frame& frame) {
-  const std::uint64_t names = std::uint64_t{static_cast<std::uint32_t>(frame.file)} << 32 |
-                              static_cast<std::uint32_t>(frame.function);
+  const std::uint64_t names =
+      std::uint64_t{static_cast<std::uint32_t>(frame.file)} << 32 | static_cast<std::uint32_t>(frame.function);
   return static_cast<std::size_t>(fold_product(hash_number(names) ^ static_cast<std::uint32_t>(frame.line)));
 }
 

@@ -1,4 +1,5 @@
-// A value on the reader's stack: eight bytes, a kind and a payload. Everything large lives in a table that it points into.
+// A value on the reader's stack: eight bytes, a kind and a payload. Everything large lives in a table that it points
+// into.
 #pragma once
 
 #include <cstdint>

@@ -98,8 +98,8 @@ Address CachingAllocator::new_address(Bytes size) {
     const Address recorded = policy_.recorded_segments[num_segments_made_];
     const Address end = recorded + static_cast<Address>(size);
     const auto behind = layout_.segments().lower_bound(end);
-    const bool is_taken = behind != layout_.segments().begin() &&
-                          end_of(layout_.segment(std::prev(behind)->second)) > recorded;
+    const bool is_taken =
+        behind != layout_.segments().begin() && end_of(layout_.segment(std::prev(behind)->second)) > recorded;
     ++num_segments_made_;
     if (!is_taken) return recorded;
   }
@@ -195,7 +195,8 @@ void CachingAllocator::release_segment(std::int32_t segment) {
   layout_.remove_segment(segment);
 }
 
-// garbage_collect_cached_blocks: whole large segments that have been free for longer than the mean, until enough is back.
+// garbage_collect_cached_blocks: whole large segments that have been free for longer than the mean, until enough is
+// back.
 void CachingAllocator::collect_garbage() {
   const auto threshold = static_cast<Bytes>(policy_.garbage_collection * static_cast<double>(policy_.cap));
   if (counters_.reserved <= threshold) return;
@@ -255,7 +256,8 @@ bool CachingAllocator::release_available(const ModelRequest& request, Bytes roun
 void CachingAllocator::release_cached() {
   for (std::size_t id = 0; id < block_of_.size(); ++id) {
     if (block_of_[id] == kNone) continue;
-    if (layout_.block(block_of_[id]).state == BlockState::kActivePendingFree) free_completed(static_cast<std::int32_t>(id));
+    if (layout_.block(block_of_[id]).state == BlockState::kActivePendingFree)
+      free_completed(static_cast<std::int32_t>(id));
   }
   release_pool(false, false);
   release_pool(true, false);

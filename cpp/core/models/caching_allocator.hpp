@@ -14,11 +14,12 @@ namespace ullage {
 
 struct CachingPolicy {
   AllocatorSettings settings;
-  Bytes cap = kUnlimited;              // what the process may take from the driver
-  double garbage_collection = 0;       // threshold, a share of the cap; 0 or an unlimited cap: off
-  bool descending_addresses = true;    // the driver hands out mostly descending addresses; best fit breaks ties by address
-  // Where the recorded run's driver allocations lay, in their order. Under the recorded settings the model makes the same
-  // ones, and taking these addresses breaks every tie as it was broken then. Empty: addresses are made up.
+  Bytes cap = kUnlimited;         // what the process may take from the driver
+  double garbage_collection = 0;  // threshold, a share of the cap; 0 or an unlimited cap: off
+  bool descending_addresses =
+      true;  // the driver hands out mostly descending addresses; best fit breaks ties by address
+  // Where the recorded run's driver allocations lay, in their order. Under the recorded settings the model makes the
+  // same ones, and taking these addresses breaks every tie as it was broken then. Empty: addresses are made up.
   std::vector<Address> recorded_segments;
 };
 

@@ -139,7 +139,8 @@ RequestStream with_waits_scaled(const RequestStream& stream, double factor) {
     if (op.kind == OpKind::kFreeRequested) requested_at[row] = i;
     if (op.kind != OpKind::kFreeCompleted || requested_at[row] + 1 >= i) continue;
     const double wait = static_cast<double>(i - requested_at[row]) * factor;
-    const double place = std::min(static_cast<double>(requested_at[row]) + std::max(wait, 0.0), static_cast<double>(count));
+    const double place =
+        std::min(static_cast<double>(requested_at[row]) + std::max(wait, 0.0), static_cast<double>(count));
     moved.push_back({static_cast<std::size_t>(place), op});
     is_moved[i] = 1;
   }

@@ -13,8 +13,8 @@ enum class OpKind : std::uint8_t {
   kRequest,
   kFreeRequested,
   kFreeCompleted,
-  kEmptyCache,      // the program gave cached memory back
-  kFailedRequest,   // the recorded allocator could not serve it; whoever can gets it back at once
+  kEmptyCache,     // the program gave cached memory back
+  kFailedRequest,  // the recorded allocator could not serve it; whoever can gets it back at once
 };
 
 struct Op {
@@ -30,7 +30,7 @@ struct RequestStream {
   std::vector<std::int64_t> stream;
   std::vector<std::int32_t> pool;  // kNone: the default pool
   std::vector<SiteId> site;
-  std::int64_t num_initial = 0;    // requests that stand for blocks from before the recording
+  std::int64_t num_initial = 0;  // requests that stand for blocks from before the recording
 
   std::size_t num_requests() const { return size.size(); }
 };

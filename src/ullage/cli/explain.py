@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ullage.cli.options import AsJson, Debug, DeviceNumber, File, Mine, Top, parse_instant, print_json
+from ullage.cli.reading import read
 
 
 class _FailOn(StrEnum):
@@ -31,12 +32,11 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Explain where GPU memory went: what is live at the peak, what grows, what is stranded, why a request failed."""
+    trace = read(file, "ullage.explain", *([] if as_json else ["ullage.report.findings_text"]), mine=mine)
     from ullage.explain import SEVERITIES
     from ullage.explain import explain as explain_trace
     from ullage.report.summary_json import summary_json
-    from ullage.trace import load
 
-    trace = load(file, mine=mine)
     findings = explain_trace(trace, device=device, at=parse_instant(at))
     summary = summary_json(trace, device=device)
     plain = [finding.to_json() for finding in findings]

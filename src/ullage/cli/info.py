@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ullage.cli.options import AsJson, Debug, DeviceNumber, File, print_json
+from ullage.cli.reading import read
 
 
 def info(
@@ -17,10 +18,9 @@ def info(
     debug: Debug = False,
 ) -> None:
     """Say on one screen what a recording holds: versions, settings, counts, peaks, completeness."""
+    trace = read(file, "ullage.report.summary_json", *([] if as_json else ["ullage.report.summary_text"]))
     from ullage.report.summary_json import summary_json
-    from ullage.trace import load
 
-    trace = load(file)
     summary = summary_json(trace, device=device, verify=verify)
     if as_json:
         print_json(summary)

@@ -175,7 +175,11 @@ def split_conf(conf: str) -> list[tuple[str, str]]:
 
 
 def recorded_policy(trace: Trace) -> Policy:
-    """Return the policy that a recording was made under, as far as the file says it."""
+    """Return the policy that a recording was made under, as far as the file says it.
+
+    Args:
+        trace: The recording; its settings are those at the end of the run.
+    """
     settings = trace.settings
     conf = str(settings.get("PYTORCH_CUDA_ALLOC_CONF", ""))
     extra = {
