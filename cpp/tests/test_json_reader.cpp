@@ -21,7 +21,7 @@ TEST_CASE("a snapshot in JSON reads as its pickle does") {
   const Tables tables = read_text(" \n" + to_json(small_snapshot()) + "\n");
   CHECK(tables.format == "json");
   CHECK(tables.events.size_rows() == 5);
-  CHECK(tables.events.size == std::vector<Bytes>{2097152, 1000, 600, 600, 600});
+  CHECK(tables.events.size == Column<Bytes>{2097152, 1000, 600, 600, 600});
   CHECK(tables.segments.pool.at(0) == 0);
   CHECK(tables.blocks.size == std::vector<Bytes>{1024, 2096128});
   CHECK(tables.annotations.stage.at(0) == Stage::kStart);

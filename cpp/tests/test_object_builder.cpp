@@ -176,7 +176,7 @@ TEST_CASE("frames shared by identity, or by value, are one site") {
   const Tables tables =
       read_text(kHead + "}" + text_op("device_traces") + "]]" + event_ops("]" + frame_ops + "aq\x01") +
                 event_ops("h\x01") + event_ops("]" + frame_ops + "a") + "as.");
-  CHECK(tables.events.site == std::vector<SiteId>{0, 0, 0});
+  CHECK(tables.events.site == Column<SiteId>{0, 0, 0});
   REQUIRE(tables.sites.size() == 1);
   const Frame& frame = tables.frames.at(tables.sites.frames().at(0));
   CHECK(tables.strings.at(frame.file) == "a.py");

@@ -22,11 +22,11 @@ TEST_CASE("a block is born, requested free and dead at its events") {
   const History history = builder.rebuild();
   CHECK(history.kind == HistoryKind::kComplete);
   CHECK(history.num_conflicts == 0);
-  CHECK(history.blocks.birth == std::vector<EventIndex>{1, 2});
-  CHECK(history.blocks.free_requested == std::vector<EventIndex>{3, kNone});
-  CHECK(history.blocks.death == std::vector<EventIndex>{4, kNone});
-  CHECK(history.blocks.size == std::vector<Bytes>{1024, 1024});
-  CHECK(history.blocks.requested_size == std::vector<Bytes>{1000, 600});
+  CHECK(history.blocks.birth == Column<EventIndex>{1, 2});
+  CHECK(history.blocks.free_requested == Column<EventIndex>{3, kNone});
+  CHECK(history.blocks.death == Column<EventIndex>{4, kNone});
+  CHECK(history.blocks.size == Column<Bytes>{1024, 1024});
+  CHECK(history.blocks.requested_size == Column<Bytes>{1000, 600});
   CHECK(history.verification.allocs == 2);
   CHECK(history.verification.address_matches == 2);
   CHECK(shape(builder.layout_after(kNone)).empty());
@@ -47,7 +47,7 @@ TEST_CASE("the counters follow each event and keep their peak") {
   CHECK(history.peak_event == std::array<EventIndex, 4>{1, 1, 1, 0});
   CHECK(history.num_device_alloc == 1);
   CHECK(history.num_device_free == 1);
-  CHECK(history.segments.death == std::vector<EventIndex>{4});
+  CHECK(history.segments.death == Column<EventIndex>{4});
 }
 
 TEST_CASE("a remainder of exactly 1 MiB is not split off; one of 512 bytes more is") {
@@ -75,7 +75,7 @@ TEST_CASE("a recording without free_completed completes each free at its request
   builder.segment_alloc(kBase, 2 * kMiB).alloc(kBase, 512).request_free(kBase, 512).alloc(kBase, 512);
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 0);
-  CHECK(history.blocks.death == std::vector<EventIndex>{2, kNone});
+  CHECK(history.blocks.death == Column<EventIndex>{2, kNone});
 }
 
 TEST_CASE("the old action `free` requests and completes at once") {
@@ -83,7 +83,7 @@ TEST_CASE("the old action `free` requests and completes at once") {
   builder.segment_alloc(kBase, 2 * kMiB).alloc(kBase, 512).add(Action::kFree, kBase, 512);
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 0);
-  CHECK(history.blocks.death == std::vector<EventIndex>{2});
+  CHECK(history.blocks.death == Column<EventIndex>{2});
 }
 
 TEST_CASE("ooms are counted and change nothing; so do snapshots, annotations and unknown actions") {
@@ -123,7 +123,7 @@ TEST_CASE("a pool on the events keeps their segments apart") {
   builder.add(Action::kSegmentAlloc, 2 * kBase, 2 * kMiB, 0, 1).add(Action::kAlloc, 2 * kBase, 512, 0, 1);
   builder.add(Action::kAlloc, 2 * kBase + 512, 512, 0, 1).add(Action::kAlloc, kBase + 512, 512, 0, 0);
   const History history = builder.rebuild();
-  CHECK(history.segments.pool == std::vector<std::int32_t>{kNone, 1});
+  CHECK(history.segments.pool == Column<std::int32_t>{kNone, 1});
   CHECK(history.verification.address_matches == 4);
 }
 
@@ -133,8 +133,8 @@ TEST_CASE("a segment that lasts has its pool from the final layout") {
   builder.segment_alloc(kBase, 2 * kMiB);
   builder.end_with({kBase, 2 * kMiB, {}, PoolSize::kLarge, false, 0, 0});
   const History history = builder.rebuild();
-  CHECK(history.segments.pool == std::vector<std::int32_t>{0});
-  CHECK(history.segments.pool_size == std::vector<PoolSize>{PoolSize::kLarge});
+  CHECK(history.segments.pool == Column<std::int32_t>{0});
+  CHECK(history.segments.pool_size == Column<PoolSize>{PoolSize::kLarge});
 }
 
 TEST_CASE("a wrapped recording starts from what was there") {
@@ -205,7 +205,7 @@ TEST_CASE("a segment freed with live blocks contradicts itself and frees them") 
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 2);
   CHECK(history.first_conflict == 3);
-  CHECK(history.blocks.death == std::vector<EventIndex>{3, 3});
+  CHECK(history.blocks.death == Column<EventIndex>{3, 3});
   CHECK(history.end == CounterValues{});
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("a segment made over another ends the older one") {
   builder.segment_alloc(kBase, 2 * kMiB).alloc(kBase, 512).segment_alloc(kBase + kMiB, 20 * kMiB);
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 2);
-  CHECK(history.segments.death == std::vector<EventIndex>{2, kNone});
+  CHECK(history.segments.death == Column<EventIndex>{2, kNone});
   CHECK(of(history.end, Counter::kReserved) == 20 * kMiB);
 }
 
@@ -227,9 +227,9 @@ TEST_CASE("mapped ranges grow, close gaps and part again") {
   CHECK(shape(builder.last_layout()) == at_base("2097152f ") + std::to_string(kBase + 4 * kMiB) + ":2097152f");
   const History history = builder.rebuild();
   CHECK(history.num_conflicts == 0);
-  CHECK(history.segments.birth == std::vector<EventIndex>{0, 1, 3});
-  CHECK(history.segments.death == std::vector<EventIndex>{kNone, 2, kNone});
-  CHECK(history.segments.size == std::vector<Bytes>{6 * kMiB, 2 * kMiB, 2 * kMiB});
+  CHECK(history.segments.birth == Column<EventIndex>{0, 1, 3});
+  CHECK(history.segments.death == Column<EventIndex>{kNone, 2, kNone});
+  CHECK(history.segments.size == Column<Bytes>{6 * kMiB, 2 * kMiB, 2 * kMiB});
   CHECK(of(history.end, Counter::kReserved) == 4 * kMiB);
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("unmapping the whole range ends it") {
   TraceBuilder builder;
   builder.map(kBase, 4 * kMiB).unmap(kBase, 2 * kMiB).unmap(kBase + 2 * kMiB, 2 * kMiB);
   const History history = builder.rebuild();
-  CHECK(history.segments.death == std::vector<EventIndex>{2});
+  CHECK(history.segments.death == Column<EventIndex>{2});
   CHECK(of(history.end, Counter::kReserved) == 0);
   CHECK(builder.last_layout().segment_address.empty());
 }
@@ -249,7 +249,7 @@ TEST_CASE("a range that is unmapped by the end has its pool from its first reque
   builder.unmap(kBase, 2 * kMiB).map(2 * kBase, 20 * kMiB).alloc(2 * kBase, 2 * kMiB).free(2 * kBase, 2 * kMiB);
   builder.unmap(2 * kBase, 20 * kMiB);
   const History history = builder.rebuild();
-  CHECK(history.segments.pool_size == std::vector<PoolSize>{PoolSize::kSmall, PoolSize::kLarge});
+  CHECK(history.segments.pool_size == Column<PoolSize>{PoolSize::kSmall, PoolSize::kLarge});
   CHECK(history.verification.address_matches == 3);
 }
 
@@ -333,7 +333,7 @@ TEST_CASE("each device is rebuilt from its own rows") {
   CHECK(of(rebuild(builder.tables, first, {}).end, Counter::kReserved) == 2 * kMiB);
   const History history = rebuild(builder.tables, second, {});
   CHECK(of(history.end, Counter::kReserved) == 20 * kMiB);
-  CHECK(history.blocks.birth == std::vector<EventIndex>{1});
+  CHECK(history.blocks.birth == Column<EventIndex>{1});
 }
 
 TEST_CASE("many blocks in one segment before the recording are no contradiction") {

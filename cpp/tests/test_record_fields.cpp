@@ -51,7 +51,7 @@ TEST_CASE("pool ids are pairs, each kept once") {
   const auto in_pool = [](Node pool) { return Dict{{"action", "alloc"}, {"pool_id", std::move(pool)}}; };
   const Tables tables =
       read_events({in_pool(Tuple{{0, 0}}), in_pool(List{0, 3}), in_pool(Tuple{{0, 3}}), in_pool(Node())});
-  CHECK(tables.events.pool == std::vector<std::int32_t>{0, 1, 1, kNone});
+  CHECK(tables.events.pool == Column<std::int32_t>{0, 1, 1, kNone});
   CHECK(tables.pools == std::vector<PoolId>{{0, 0}, {0, 3}});
   CHECK_THROWS_AS(read_events({in_pool(3)}), TraceError);
   CHECK_THROWS_AS(read_events({in_pool(Tuple{{1, 2, 3}})}), TraceError);

@@ -84,7 +84,7 @@ TEST_CASE("each device has its rows, whatever order the file built its events in
                             "a]](h\x02h\x01"
                             "ees.";
   const Tables tables = read_text(bytes);
-  CHECK(tables.events.address == std::vector<Address>{3, 2, 1});
+  CHECK(tables.events.address == Column<Address>{3, 2, 1});
   REQUIRE(tables.devices.size() == 2);
   CHECK(tables.devices[0].device == 0);
   CHECK(tables.devices[1].device == 2);
@@ -163,15 +163,16 @@ TEST_CASE("settings are flattened with dots") {
                          {"PYTORCH_CUDA_ALLOC_CONF", "a:1"},
                          {"roundup_power2_divisions", Dict{{"256", 4}}},
                          {"none", Node()}};
-  const Tables tables = read_node(Dict{{"segments", List{}}, {"allocator_settings", settings}, {"rank", 3}});
+  const Tables tables = read_node(
+      Dict{{"segments", List{}}, {"allocator_settings", settings}, {"rank", 3}, {"trace_alloc_overflowed", true}});
   REQUIRE(tables.settings.size() == 6);
   CHECK(tables.settings[0] == std::pair<std::string, SettingValue>{"expandable_segments", true});
   CHECK(tables.settings[1] == std::pair<std::string, SettingValue>{"max_split_size", std::int64_t{-1}});
   CHECK(tables.settings[2] == std::pair<std::string, SettingValue>{"garbage_collection_threshold", 0.5});
   CHECK(tables.settings[3] == std::pair<std::string, SettingValue>{"PYTORCH_CUDA_ALLOC_CONF", std::string("a:1")});
   CHECK(tables.settings[4] == std::pair<std::string, SettingValue>{"roundup_power2_divisions.256", std::int64_t{4}});
-  CHECK(tables.settings[5] == std::pair<std::string, SettingValue>{"rank", std::int64_t{3}});
-  CHECK(tables.unknown_keys == std::vector<std::string>{"rank"});
+  CHECK(tables.settings[5] == std::pair<std::string, SettingValue>{"trace_alloc_overflowed", true});
+  CHECK(tables.unknown_keys == std::vector<std::string>{"rank", "trace_alloc_overflowed"});
 }
 
 TEST_CASE("the keys that occur are listed, and the torch version taken where the file gives it") {
