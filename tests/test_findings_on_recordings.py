@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ullage
-from tests.recordings import EXAMPLE, EXPECTED, findings_of
+from tests.recordings import EXAMPLE, EXPECTED, device_of, findings_of
 
+EXAMPLES = EXAMPLE.parent
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
@@ -187,6 +188,8 @@ def test_a_workspace_made_in_a_capture_lies_where_a_temporary_was() -> None:
     assert kept[37]["bytes"] == MIB
     assert kept[37]["temporary_site"][0]["line"] == 32
     assert "make it before" in pool.next_step
+    assert "kept where replays write" in pool.title
+    assert pool.severity == "info"
 
 
 def test_a_workspace_made_before_the_capture_overlaps_nothing() -> None:
@@ -198,11 +201,24 @@ def test_an_input_freed_after_its_capture_and_overwritten_is_named() -> None:
     (freed,) = pool.evidence["freed_after_capture"]
     assert freed["bytes"] == 4 * MIB
     assert (freed["site"][0]["line"], freed["over_site"][0]["line"]) == (58, 64)
+    assert pool.severity == "warning"
+    assert "freed after a capture and overwritten" in pool.title
     assert "Keep whatever a graph reads alive" in pool.next_step
 
 
 def test_graphs_chained_through_a_shared_pool_read_nothing_that_was_freed() -> None:
     assert only("graph_chain", "private_pool").evidence["freed_after_capture"] == []
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(EXPECTED) if name.startswith("graph_")])
+def test_every_pool_that_a_capture_filled_is_a_graphs(name: str) -> None:
+    assert all(row["is_graph"] for finding in found(name, "private_pool") for row in finding.evidence["pools"])
+
+
+def test_pools_that_no_capture_filled_are_no_graphs() -> None:
+    pools = only("mem_pool", "private_pool")
+    assert [row["is_graph"] for row in pools.evidence["pools"]] == [False, False]
+    assert not any("replay" in text for text in (pools.title, pools.why, pools.next_step))
 
 
 @pytest.mark.parametrize("name", ["graph_destroyed", "retries", "two_threads", "stranded_weights"])
@@ -223,6 +239,12 @@ def test_record_stream_keeps_nineteen_buffers_waiting() -> None:
 
 def test_blocks_still_waiting_at_the_end_are_counted() -> None:
     assert only("pending_end", "stream").bytes == 30 * MIB + 512 + 12 * MIB + 700 * KIB
+
+
+def test_a_block_freed_by_the_very_last_event_is_no_warning() -> None:
+    stream = only("graph_record_stream.reuse", "stream")
+    assert (stream.severity, stream.evidence["max_wait_us"]) == ("info", 0)
+    assert "µs" not in stream.why
 
 
 @pytest.mark.parametrize(
@@ -247,7 +269,20 @@ def test_oversize_blocks_given_back_under_max_split_size_are_no_retries() -> Non
     churn = only("split_mix_capped", "churn")
     assert churn.evidence["retries"] == EXPECTED["split_mix_capped"]["stats"]["num_alloc_retries"] == 1
     assert churn.evidence["num_device_free"] == 43
+    assert "max_split_size_mb" in churn.next_step
     assert {burst["reason"] for burst in churn.evidence["bursts"]} == {"retry", "max_split_release"}
+
+
+def test_the_example_that_ran_out_of_memory_met_the_two_retries_that_torch_counted() -> None:
+    (churn,) = [one for one in ullage.explain(ullage.load(EXAMPLES / "oom.pickle.xz")) if one.kind == "churn"]
+    assert churn.evidence["retries"] == 2
+
+
+def test_what_the_captures_of_the_example_release_is_no_churn_and_its_workspaces_share_streams() -> None:
+    findings = {one.kind: one for one in ullage.explain(ullage.load(EXAMPLES / "graphs.pickle.xz"))}
+    assert "churn" not in findings
+    assert "has the size of cuBLAS workspaces" in findings["held"].title
+    assert "reuse one side stream" in findings["held"].next_step
 
 
 @pytest.mark.parametrize("name", ["retries_first", "gc_mix", "cublas_workspaces", "survivors", "graph_destroyed"])
@@ -323,3 +358,10 @@ def test_forty_survivors_are_held_by_the_line_that_made_them() -> None:
     assert held.bytes == 40 * 16 * MIB
     assert lines(held)[:2] == ["registry.py:45", "fragmentation.py:18"]
     assert held.evidence["likely_cublas_workspace_bytes"] == 0
+
+
+def test_an_end_that_the_events_do_not_lead_to_is_told_and_shown_as_recorded() -> None:
+    (recording,) = found("mem_pool", "recording")
+    counted = EXPECTED["mem_pool"]["stats"]["allocated_bytes.all.current"]
+    assert device_of("mem_pool").end.allocated_bytes == counted == 282_775_040
+    assert (recording.severity, recording.bytes) == ("warning", 282_775_040 - 263_847_936)

@@ -10,7 +10,7 @@ from tests.random_histories import histories, trace_of
 from tests.recordings import WORDS
 from tests.unit.snapshot_builder import SnapshotBuilder
 from ullage.explain.fragmentation import pinning
-from ullage.explain.waterfall import free_space, waterfall
+from ullage.explain.waterfall import free_space, main_stream, waterfall
 from ullage.trace import NONE, BlockState, DeviceTrace, Layout
 
 bounded = settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -136,13 +136,8 @@ def test_pinning_blocks_share_out_exactly_the_stranded_bytes(builder: SnapshotBu
     device, layout = layout_at_some_time(builder, data)
     rows, held_back = pinning(device, layout)
     event = layout.event
-    if event != NONE and device.events.action[event] in (0, 8):
-        stream = int(device.events.stream[event])
-    else:
-        held = np.bincount(
-            np.unique(device.segments.stream, return_inverse=True)[1], weights=device.segments.size_bytes
-        )
-        stream = int(np.unique(device.segments.stream)[held.argmax()])
+    failed = event != NONE and device.events.action[event] == 8
+    stream = int(device.events.stream[event]) if failed else main_stream(device)
     free = free_space(device, layout, stream)
     assert held_back.sum() == free.bytes_of("stranded") + free.bytes_of("small_pool")
     assert (held_back > 0).all()

@@ -103,6 +103,14 @@ void bind_history(nb::module_& module) {
   cls.def_prop_ro("before", [](const History& h) { return values(h.before); });
   cls.def_prop_ro("peak", [](const History& h) { return values(h.peak); });
   cls.def_prop_ro("end", [](const History& h) { return values(h.end); });
+  cls.def_ro("fullest_event", &History::fullest_event);
+  cls.def_prop_ro("recorded_end", [](const History& h) -> nb::object {
+    return h.has_recorded_end ? nb::object(values(h.recorded_end)) : nb::object(nb::none());
+  });
+  cls.def_prop_ro("ends_as_recorded", [](const History& h) {
+    const Verification& v = h.verification;
+    return v.segments == v.segment_matches && v.final_blocks == v.final_block_matches;
+  });
   cls.def_prop_ro("peak_event", [](const History& h) {
     return nb::make_tuple(h.peak_event[0], h.peak_event[1], h.peak_event[2], h.peak_event[3]);
   });

@@ -148,9 +148,16 @@ void bind_tables(nb::module_& module) {
     return nb::make_tuple(t.events.time[static_cast<std::size_t>(begin)],
                           t.events.time[static_cast<std::size_t>(end - 1)]);
   });
-  cls.def_prop_ro("first_annotation_time", [](const Tables& t) -> nb::object {
-    const auto first = std::min_element(t.annotations.time.begin(), t.annotations.time.end());
-    return first == t.annotations.time.end() ? nb::object(nb::none()) : nb::object(nb::int_(*first));
+  cls.def_prop_ro("first_annotation_end", [](const Tables& t) -> nb::object {
+    nb::object first = nb::none();
+    TimeUs earliest = 0;
+    for (std::size_t row = 0; row < t.annotations.time.size(); ++row) {
+      if (t.annotations.stage[row] != Stage::kEnd || (!first.is_none() && t.annotations.time[row] >= earliest))
+        continue;
+      earliest = t.annotations.time[row];
+      first = nb::int_(earliest);
+    }
+    return first;
   });
   cls.def("num_device_segments", [](const Tables& t, std::int32_t device) {
     return std::count(t.segments.device.begin(), t.segments.device.end(), device);

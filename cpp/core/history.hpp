@@ -67,7 +67,10 @@ struct History {
   std::array<Column<Bytes>, 4> after;                                // by Counter, after each event
   CounterValues peak{};                                              // over the whole history
   std::array<EventIndex, 4> peak_event{kNone, kNone, kNone, kNone};  // the first event at which it was reached
+  EventIndex fullest_event = kNone;  // of those with reserved at its peak, the one with the most active
   CounterValues end{};
+  CounterValues recorded_end{};  // the same sums over the file's final segments
+  bool has_recorded_end = false;
   std::int64_t num_device_alloc = 0, num_device_free = 0, num_ooms = 0;
   std::int64_t num_initial_blocks = 0;  // the first rows of `blocks`
   std::int64_t num_undetermined = 0;    // initial blocks whose size stays open

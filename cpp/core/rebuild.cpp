@@ -36,8 +36,10 @@ History rebuild(const Tables& tables, const DeviceTrace& trace, const RebuildOpt
   pass.begin();
   for (EventIndex i = 0; i < pass.count(); ++i) pass.step(i);
   pass.finish();
-  if (options.verify) compare_with_file(tables, trace.device, pass.layout(), pass.history().verification);
-  return std::move(pass.history());
+  History& history = pass.history();
+  compare_with_file(tables, trace.device, pass.layout(), history.verification);
+  history.has_recorded_end = sum_of_file(tables, trace.device, history.recorded_end);
+  return std::move(history);
 }
 
 std::vector<LayoutTable> layouts_after(const Tables& tables, const DeviceTrace& trace,

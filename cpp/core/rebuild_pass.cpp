@@ -24,7 +24,13 @@ void Pass::record_counters(EventIndex i) {
     if (now_[which] > history_.peak[which]) {
       history_.peak[which] = now_[which];
       history_.peak_event[which] = i;
+      if (which == static_cast<std::size_t>(Counter::kReserved)) fullest_active_ = -1;
     }
+  }
+  // Reserved stays at its peak for a while; what counts is how full it got.
+  if (counter(Counter::kReserved) == history_.peak.back() && counter(Counter::kActive) > fullest_active_) {
+    fullest_active_ = counter(Counter::kActive);
+    history_.fullest_event = i;
   }
 }
 
@@ -56,16 +62,25 @@ std::int32_t Pass::add_lifetime(EventIndex birth, const LayoutBlock& block, Byte
   return static_cast<std::int32_t>(table.size_rows() - 1);
 }
 
+// Whether a block still waits for a stream at the end: frees do wait here, then.
+bool Pass::ends_pending() const {
+  const SegmentTable& segments = tables_.segments;
+  for (std::size_t segment = 0; segment < segments.size_rows(); ++segment) {
+    if (segments.device[segment] != device_) continue;
+    const auto begin = tables_.blocks.state.begin() + segments.blocks_begin[segment];
+    const auto end = tables_.blocks.state.begin() + segments.blocks_end[segment];
+    if (std::find(begin, end, BlockState::kActivePendingFree) != end) return true;
+  }
+  return false;
+}
+
 void Pass::begin() {
   bool has_request = false, has_completion = false;
-  // A block that is still pending at the end shows that frees do wait here.
-  const bool ends_pending = std::find(tables_.blocks.state.begin(), tables_.blocks.state.end(),
-                                      BlockState::kActivePendingFree) != tables_.blocks.state.end();
   for (EventIndex i = 0; i < count_ && !has_completion; ++i) {
     has_request |= events_.action[row(i)] == Action::kFreeRequested;
     has_completion |= events_.action[row(i)] == Action::kFreeCompleted;
   }
-  completes_at_request_ = has_request && !has_completion && !ends_pending;
+  completes_at_request_ = has_request && !has_completion && !ends_pending();
 
   for (LayoutSegment segment : initial_.segments) {
     segment.lifetime = add_segment_lifetime(kNone, segment, kNone);
@@ -101,6 +116,7 @@ void Pass::begin() {
   history_.num_initial_blocks = static_cast<std::int64_t>(initial_.blocks.size());
   history_.before = now_;
   history_.peak = now_;
+  fullest_active_ = counter(Counter::kActive);
   if (options_.counters) {
     for (auto& column : history_.after) column.reserve(static_cast<std::size_t>(count_));
   }

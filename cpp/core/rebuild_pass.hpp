@@ -18,6 +18,7 @@ class Pass {
        std::vector<Bytes>& tails, const RebuildOptions& options)
       : tables_(tables),
         events_(tables.events),
+        device_(trace.device),
         first_(static_cast<std::size_t>(trace.events_begin)),
         count_(static_cast<EventIndex>(trace.events_end - trace.events_begin)),
         settings_(settings),
@@ -43,6 +44,7 @@ class Pass {
   std::size_t row(EventIndex i) const { return first_ + static_cast<std::size_t>(i); }
   void note_conflict(EventIndex i);
   void record_counters(EventIndex i);
+  bool ends_pending() const;
 
   std::int32_t add_segment_lifetime(EventIndex birth, const LayoutSegment& segment, SiteId site);
   std::int32_t add_lifetime(EventIndex birth, const LayoutBlock& block, Bytes requested, SiteId site);
@@ -68,6 +70,7 @@ class Pass {
 
   const Tables& tables_;
   const EventTable& events_;
+  const std::int32_t device_;
   const std::size_t first_;
   const EventIndex count_;
   const AllocatorSettings& settings_;
@@ -80,6 +83,7 @@ class Pass {
   CounterValues now_{};
   bool completes_at_request_ = false;  // the recording skipped free_completed
   bool learned_ = false;
+  Bytes fullest_active_ = -1;         // while reserved is at its peak
   EventIndex run_end_ = 0;            // behind the run of new segments that the last one belongs to
   EventIndex predicted_for_ = kNone;  // the request for which a new segment was made
   bool predicted_miss_ = false;       // no free block would have served it

@@ -1,5 +1,7 @@
 #include "core/verification.hpp"
 
+#include "core/error.hpp"
+
 namespace ullage {
 
 void compare_with_file(const Tables& tables, std::int32_t device, const Layout& layout, Verification& out) {
@@ -35,6 +37,29 @@ void compare_with_file(const Tables& tables, std::int32_t device, const Layout& 
                                  (is_free || rebuilt.requested == tables.blocks.requested_size[block_row]);
     }
   }
+}
+
+bool sum_of_file(const Tables& tables, std::int32_t device, CounterValues& out) {
+  if (!tables.has_segments) return false;
+  const SegmentTable& segments = tables.segments;
+  const BlockTable& blocks = tables.blocks;
+  for (std::size_t row = 0; row < segments.size_rows(); ++row) {
+    if (segments.device[row] != device) continue;
+    out[static_cast<std::size_t>(Counter::kReserved)] += segments.total_size[row];
+    for (std::int64_t i = segments.blocks_begin[row]; i < segments.blocks_end[row]; ++i) {
+      const auto block = static_cast<std::size_t>(i);
+      if (blocks.state[block] == BlockState::kInactive) continue;
+      out[static_cast<std::size_t>(Counter::kActive)] += blocks.size[block];
+      out[static_cast<std::size_t>(Counter::kRequested)] += blocks.requested_size[block];
+      if (blocks.state[block] == BlockState::kActiveAllocated) {
+        out[static_cast<std::size_t>(Counter::kAllocated)] += blocks.size[block];
+      }
+    }
+    for (const Bytes sum : out) {
+      if (sum > (Bytes{1} << 61)) throw TraceError(0, "final segments of less than 2**61 bytes together", "more");
+    }
+  }
+  return true;
 }
 
 }  // namespace ullage

@@ -12,18 +12,18 @@ _STEPS = ((1024 * GIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Write a size with three or four significant digits.
+    """Write a size with three or four significant digits; what would round to 1,024 of a unit is 1 of the next.
 
     Example:
         >>> format_bytes(0), format_bytes(512), format_bytes(33554432), format_bytes(-1610612736)
         ('0 B', '512 B', '32 MiB', '-1.5 GiB')
         >>> format_bytes(8554283008), format_bytes(1023 * 1024 + 600)
-        ('7.97 GiB', '1,024 KiB')
+        ('7.97 GiB', '1 MiB')
     """
     sign = "-" if size_bytes < 0 else ""
     size = abs(size_bytes)
     for step, unit in _STEPS:
-        if size >= step:
+        if size >= step - step // 2048:  # half of the smaller unit, of which 1,023.5 are written as 1,024
             value = size / step
             digits = 2 if value < 10 else 1 if value < 100 else 0
             text = f"{value:,.{digits}f}"
@@ -66,23 +66,24 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(time_us: int) -> str:
-    """Write a duration given in microseconds.
+    """Write a duration given in microseconds; a unit ends where three digits would round to the next one.
 
     Example:
         >>> format_duration(850), format_duration(12_400), format_duration(4_200_000), format_duration(187_000_000)
         ('850 µs', '12.4 ms', '4.2 s', '3 min 7 s')
+        >>> format_duration(999_600), format_duration(99_960_000)
+        ('1 s', '1 min 40 s')
     """
     if time_us < 1000:
         return f"{time_us} µs"
-    if time_us < 1_000_000:
+    if time_us < 999_500:
         return f"{time_us / 1000:.3g} ms"
-    seconds = time_us / 1_000_000
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
+    if time_us < 99_950_000:
+        return f"{time_us / 1_000_000:.3g} s"
+    minutes, rest = divmod(round(time_us / 1_000_000), 60)
     if minutes < 100:
         return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
+    hours, minutes = divmod(round(time_us / 60_000_000), 60)
     return f"{hours} h {minutes} min"
 
 
@@ -99,3 +100,18 @@ def format_share(part: int, whole: int) -> str:
     if percent < 0.1:
         return "<0.1 %"
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """Write a number with its noun.
+
+    Args:
+        number: The number.
+        one: The noun for one.
+        many: The noun for several; None: `one` with an s.
+
+    Example:
+        >>> plural(1, "block"), plural(1200, "block"), plural(0, "entry", "entries")
+        ('1 block', '1,200 blocks', '0 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

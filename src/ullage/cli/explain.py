@@ -20,18 +20,18 @@ class _FailOn(StrEnum):
 def explain(
     file: File,
     at: Annotated[
-        str, typer.Option("--at", metavar="peak|end|oom|TIME", help="The instant to break down (TIME: 1.5s, 300ms).")
+        str, typer.Option("--at", metavar="peak|end|oom|TIME", help="The instant to explain; TIME as in 1.5s.")
     ] = "peak",
     top: Top = 5,
     device: DeviceNumber = None,
     mine: Mine = None,
     fail_on: Annotated[
-        _FailOn | None, typer.Option("--fail-on", help="Exit with 1 if a finding is at least this severe.")
+        _FailOn | None, typer.Option("--fail-on", help="Exit with 1 on a finding this severe or worse.")
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Explain where GPU memory went: what is live at the peak, what grows, what is stranded, why a request failed."""
+    """Explain where GPU memory went, and what to change."""
     trace = read(file, "ullage.explain", *([] if as_json else ["ullage.report.findings_text"]), mine=mine)
     from ullage.explain import SEVERITIES
     from ullage.explain import explain as explain_trace

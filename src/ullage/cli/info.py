@@ -12,12 +12,12 @@ from ullage.cli.reading import read
 
 def info(
     file: File,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare all that is rebuilt with the recorded.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare what is rebuilt with what is recorded.")] = False,
     device: DeviceNumber = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Say on one screen what a recording holds: versions, settings, counts, peaks, completeness."""
+    """Say on one screen what a recording holds."""
     trace = read(file, "ullage.report.summary_json", *([] if as_json else ["ullage.report.summary_text"]))
     from ullage.report.summary_json import summary_json
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import redirect_stdout
+from typing import Annotated
 
 import typer
 
 from ullage.cli import diff, explain, info, replay, tune
+from ullage.cli.output import without_broken_pipes
 
 app = typer.Typer(
     name="ullage",
@@ -25,18 +27,39 @@ app.command("tune", short_help="Which setting reserves least, and what it costs"
 app.command("diff", short_help="What grew between two snapshots or instants")(diff.diff)
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from ullage import __version__
+
+        print(f"ullage {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 def run() -> None:
     """Run the command line: exit 0 when fine, 1 on a finding or a failed check, 2 on wrong usage or unreadable input."""
+    with redirect_stdout(without_broken_pipes(sys.stdout)):
+        _run()
+
+
+def _run() -> None:
     from ullage.errors import UllageError
 
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except UllageError as error:
         if "--debug" in sys.argv:
             raise
         print(f"ullage: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:
-        # The reader of a pipe went away (as `head` does); nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

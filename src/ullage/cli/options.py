@@ -11,27 +11,40 @@ import typer
 from ullage.errors import UllageError
 from ullage.units import parse_size
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A memory snapshot: pickle or JSON, plain, gz, xz or zst.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines: bytes and microseconds as integers.")]
+STANDARD_INPUT = "/dev/stdin"
+"""The path under which the system gives standard input, a pipe or a redirected file."""
+
+
+def standard_input_path(path: str | None) -> str | None:
+    """Turn "-" into the path of standard input, and leave others."""
+    return STANDARD_INPUT if path == "-" else path
+
+
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A memory snapshot; - is standard input.", callback=standard_input_path),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: bytes and microseconds as integers.")]
 Top = Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")]
 DeviceNumber = Annotated[int | None, typer.Option("--device", min=0, metavar="N", help="One GPU only.")]
 Mine = Annotated[
     str | None,
-    typer.Option("--mine", metavar="PATTERN", help="Which files are yours (a regular expression on the path)."),
+    typer.Option("--mine", metavar="PATTERN", help="Which files are yours: a regular expression."),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
-Cap = Annotated[str | None, typer.Option("--cap", metavar="SIZE", help="Memory the process may reserve, as in 24GiB.")]
+Cap = Annotated[str | None, typer.Option("--cap", metavar="SIZE", help="The most that may be reserved, as in 24GiB.")]
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|min)?")
 _UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, None: 1}
 
 
-def parse_instant(text: str) -> str | int:
+def parse_instant(text: str, option: str = "--at") -> str | int:
     """Turn an instant given on the command line into what `DeviceTrace.event_at` takes.
 
     Args:
         text: "peak", "reserved_peak", "end", "oom", or a time: 1.5s, 300ms, or a number of microseconds.
+        option: The option that gave it.
 
     Raises:
         UllageError: It is none of these.
@@ -44,7 +57,7 @@ def parse_instant(text: str) -> str | int:
         return text
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise UllageError(f"--at {text!r} is no instant: use peak, end, oom, or a time such as 1.5s or 300ms")
+        raise UllageError(f"{option} {text!r} is no instant: use peak, end, oom, or a time such as 1.5s or 300ms")
     return round(float(match[1]) * _UNITS_US[match[2]]) if match[2] else int(float(match[1]))
 
 

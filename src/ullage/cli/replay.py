@@ -13,9 +13,7 @@ def replay(
     file: File,
     conf: Annotated[
         str | None,
-        typer.Option(
-            "--conf", metavar="STRING", help="Settings, as in PYTORCH_CUDA_ALLOC_CONF; without: the recorded."
-        ),
+        typer.Option("--conf", metavar="SETTINGS", help="As in PYTORCH_CUDA_ALLOC_CONF; without: as recorded."),
     ] = None,
     cap: Cap = None,
     min_cap: Annotated[bool, typer.Option("--min-cap", help="Also find the smallest cap that serves it.")] = False,
@@ -23,12 +21,12 @@ def replay(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Simulate another allocator setting on the recorded requests; exit with 1 if a request fails."""
+    """Replay the recorded requests under other settings; exit with 1 if one fails."""
     from ullage.replay import Simulation, parse_conf
     from ullage.trace import load
 
-    one = load(file).device(device)
-    simulation = Simulation.of(one)
+    trace = load(file)
+    simulation = Simulation.of(trace, device)
     policy = simulation.recorded if conf is None else parse_conf(conf)
     cap_bytes = parse_cap(cap)
     outcome = simulation.outcome(policy, cap_bytes)
@@ -41,6 +39,6 @@ def replay(
     else:
         from ullage.report.replay_text import print_replay
 
-        print_replay(plain)
+        print_replay(plain, num_devices=len(trace.devices))
     if outcome.is_oom:
         raise typer.Exit(1)

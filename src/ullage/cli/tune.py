@@ -15,7 +15,7 @@ def tune(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Search the allocator's settings for the lowest peak of reserved memory, and print the line to set."""
+    """Find the settings that reserve least, and print the line to set."""
     from ullage.replay import tune as tune_trace
     from ullage.trace import load
 
@@ -27,7 +27,7 @@ def tune(
     else:
         from ullage.report.replay_text import print_tuning
 
-        print_tuning(plain, top=top)
+        print_tuning(plain, top=top, num_devices=len(trace.devices))
 
 
 def _progress(done: int, whole: int) -> None:

@@ -188,5 +188,5 @@ def _unrecorded(weights: NDArray[np.int64]) -> list[dict[str, Any]]:
 def describe(frame: Frame) -> str:
     """Name a leading frame in a sentence."""
     if frame == NO_STACK:
-        return "requests without a Python stack (autograd's backward, as a rule)"
+        return "requests without a Python stack (in training, mostly autograd's backward)"
     return "blocks from before the recording" if frame == BEFORE else str(frame)

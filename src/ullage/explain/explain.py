@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ullage.errors import UllageError
 from ullage.explain.churn import find_churn
 from ullage.explain.finding import SEVERITIES, Finding
 from ullage.explain.fragmentation import find_fragmentation
@@ -16,6 +17,8 @@ from ullage.explain.recording import find_recording
 from ullage.explain.stream import find_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ullage.trace import DeviceTrace, Trace
 
 # Among findings of equal severity, what answers "why did it die" comes first.
@@ -39,14 +42,30 @@ def explain(trace: Trace, *, device: int | None = None, at: str | int = "peak") 
     Cost: linear in the events, a few passes.
     """
     devices = trace.devices if device is None else (trace.device(device),)
-    found = [finding for one in devices for finding in _explain_device(one, at)]
+    found = [finding for one in devices for finding in _explain_device(one)] + _peaks(devices, at)
     found.sort(key=lambda finding: (-SEVERITIES.index(finding.severity), _ORDER.index(finding.kind), -finding.bytes))
     return found
 
 
-def _explain_device(device: DeviceTrace, at: str | int) -> list[Finding]:
-    found = find_recording(device) + find_held(device) + find_peak(device, at)
+def _peaks(devices: Sequence[DeviceTrace], at: str | int) -> list[Finding]:
+    """Break the instant down on every device that has it; of two GPUs, one may have met an OOM."""
+    found: list[Finding] = []
+    errors: list[UllageError] = []
+    for device in devices:
+        try:
+            found += find_peak(device, at)
+        except UllageError as error:
+            errors.append(error)
+    if errors and len(errors) == len(devices):
+        raise errors[0]
+    return found
+
+
+def _explain_device(device: DeviceTrace) -> list[Finding]:
+    found = find_recording(device) + find_held(device)
+    for find in (find_fragmentation, find_private_pool):
+        found += find(device)
     if device.num_events:
-        for find in (find_oom, find_growth, find_fragmentation, find_private_pool, find_stream, find_churn):
+        for find in (find_oom, find_growth, find_stream, find_churn):
             found += find(device)
     return found

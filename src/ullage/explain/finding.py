@@ -58,3 +58,16 @@ class Finding:
 def frame_json(frame: Frame) -> dict[str, Any]:
     """Return a frame as plain data."""
     return {"file": frame.file, "line": frame.line, "function": frame.function}
+
+
+def place(site_json: list[dict[str, Any]]) -> str:
+    """Name the leading frame of a site in plain data as file and line.
+
+    Example:
+        >>> place([{"file": "src/train.py", "line": 3, "function": "step"}]), place([])
+        ('train.py:3', 'requests without a Python stack')
+    """
+    if not site_json:
+        return "requests without a Python stack"
+    file = site_json[0]["file"].rpartition("/")[2]
+    return f"{file}:{site_json[0]['line']}" if site_json[0]["line"] else file

@@ -10,7 +10,7 @@ from ullage.explain.attribution import SiteShare, describe, share_by_age, share_
 from ullage.explain.finding import Finding, Severity
 from ullage.explain.waterfall import CAUSES, free_space, main_stream
 from ullage.trace import NONE, Action, BlockState, PoolSize
-from ullage.units import format_bytes
+from ullage.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MIN_BYTES = 16 << 20
 _MIN_SHARE = 0.01  # of reserved: below, it is not worth a word
 _BAD_BYTES = 128 << 20
+_SMALL = 1 << 20  # a request up to this is served from a small pool
 _BAD_SHARE = 0.05  # of reserved, stuck beside live blocks or on another stream
 _BAD_SPARE_SHARE = 0.25  # of reserved, beyond what was ever live at once
 
@@ -29,49 +30,55 @@ def find_fragmentation(device: DeviceTrace) -> list[Finding]:
 
     Silent where it is under 1 % of what was reserved.
     """
-    if not device.num_events:
-        return []
     instants = _instants(device)
     layouts = device.layouts_after(sorted(set(instants.values())))
     looks = {name: _look(device, layouts[event], event) for name, event in instants.items()}
     name = "oom" if "oom" in looks else "reserved_peak"
-    look, event = looks[name], instants[name]
-    stranded, reserved = look["stranded_bytes"], look["reserved_bytes"]
-    by_cause = {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
-    stuck = stranded + by_cause["other_stream"]
-    free = look["free_bytes"]
+    look, layout = looks[name], layouts[instants[name]]
+    reserved, free = look["reserved_bytes"], look["free_bytes"]
+    stuck = look["stranded_bytes"] + _by_cause(look)["other_stream"]
     # What was cached while little was live serves again later: it is waste only beyond what was ever live at once.
     spare = min(free, reserved - device.peak.active_bytes)
     if stuck < max(_MIN_BYTES, _MIN_SHARE * reserved) and spare < max(_BAD_BYTES, _BAD_SPARE_SHARE * reserved):
         return []
-    is_bad = stuck >= _BAD_SHARE * reserved or spare >= _BAD_SPARE_SHARE * reserved
-    rows, held_back = pinning(device, layouts[event])
+    is_bad = free >= _BAD_BYTES and (stuck >= _BAD_SHARE * reserved or spare >= _BAD_SPARE_SHARE * reserved)
+    return [_finding(device, name, looks, layout, "warning" if is_bad else "info")]
+
+
+def _finding(
+    device: DeviceTrace, name: str, looks: dict[str, dict[str, Any]], layout: Layout, severity: Severity
+) -> Finding:
+    look, event = looks[name], layout.event
+    rows, held_back = pinning(device, layout)
     shares = share_by_site(device, rows, event, held_back)
     live = {share.lead: share.bytes for share in share_by_site(device, rows, event)}
-    severity: Severity = "warning" if is_bad and free >= _BAD_BYTES else "info"
+    refused = _refused(device, look if name == "oom" else None)
     when = {"oom": "at the out-of-memory error", "reserved_peak": "at its peak"}[name]
-    return [
-        Finding(
-            kind="fragmentation",
-            severity=severity,
-            device=device.number,
-            bytes=stranded,
-            title=f"{format_bytes(free)} of {format_bytes(reserved)} reserved was free {when} ({_split(look)})",
-            why=_why(device, look, len(rows), shares[0] if shares else None, live),
-            next_step=_next_step(device, look, bool(shares)),
-            site=shares[0].stack if shares else (),
-            evidence={
-                "at": name,
-                "stranded_bytes": stranded,
-                "pinning": [
-                    share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]}
-                    for share in shares
-                ],
-                "pinning_by_age": share_by_age(device, rows, event, held_back),
-                "instants": looks,
-            },
-        )
-    ]
+    return Finding(
+        kind="fragmentation",
+        severity=severity,
+        device=device.number,
+        bytes=look["stranded_bytes"],
+        title=f"{format_bytes(look['free_bytes'])} of {format_bytes(look['reserved_bytes'])} reserved was free {when} "
+        f"({_split(look)})",
+        why=_why(device, look, refused, len(rows), shares[0] if shares else None, live),
+        next_step=_next_step(device, look, bool(shares)),
+        site=shares[0].stack if shares else (),
+        evidence={
+            "at": name,
+            "stranded_bytes": look["stranded_bytes"],
+            "refused": refused,
+            "pinning": [
+                share.to_json() | {"held_back_bytes": share.bytes, "live_bytes": live[share.lead]} for share in shares
+            ],
+            "pinning_by_age": share_by_age(device, rows, event, held_back),
+            "instants": looks,
+        },
+    )
+
+
+def _by_cause(look: dict[str, Any]) -> dict[str, int]:
+    return {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
 
 
 _CAUSE_WORDS = {
@@ -90,22 +97,51 @@ def _split(look: dict[str, Any]) -> str:
 
 
 def _why(
-    device: DeviceTrace, look: dict[str, Any], num_pins: int, top: SiteShare | None, live: dict[Frame, int]
+    device: DeviceTrace,
+    look: dict[str, Any],
+    refused: dict[str, int] | None,
+    num_pins: int,
+    top: SiteShare | None,
+    live: dict[Frame, int],
 ) -> str:
-    hole, asked = look["largest_hole_bytes"], look["request_bytes"]
     parts = [f"At most {format_bytes(device.peak.active_bytes)} was ever live at once."]
-    if asked > hole:
+    if refused is not None:
+        asked, hole = refused["request_bytes"], refused["largest_hole_bytes"]
         largest = f" (the largest: {format_bytes(hole)})" if hole else ""
         parts.append(f"No free block of the right pool and stream could serve {format_bytes(asked)}{largest}.")
-    elif hole:
-        parts.append(f"The largest hole was {format_bytes(hole)}.")
     if top is not None and look["stranded_bytes"]:
         parts.append(
-            f"{num_pins:,} live block{'s' * (num_pins > 1)} pin{'s' * (num_pins == 1)} the "
-            f"{format_bytes(look['stranded_bytes'])} beside them; {describe(top.lead)} holds back "
-            f"{format_bytes(top.bytes)} of it with {format_bytes(live[top.lead])}."
+            f"{plural(num_pins, 'live block')} pin{'s' * (num_pins == 1)} {format_bytes(look['stranded_bytes'])} beside "
+            f"{'it' if num_pins == 1 else 'them'}: {format_bytes(live[top.lead])} from {describe(top.lead)} hold back "
+            f"{format_bytes(top.bytes)} of it."
         )
     return " ".join(parts)
+
+
+def _refused(device: DeviceTrace, oom: dict[str, Any] | None) -> dict[str, int] | None:
+    """Return the request that no free block served: at an OOM, else when reserved last grew; None if it never did."""
+    if oom is not None:
+        return {
+            "event": oom["event"],
+            "request_bytes": oom["request_bytes"],
+            "largest_hole_bytes": oom["largest_hole_bytes"],
+        }
+    grown, event = device.history.peak_event[3], device.last_growth()
+    if grown == NONE or device.events.action[event] != Action.ALLOC:
+        return None
+    size, stream = int(device.events.size_bytes[event]), int(device.events.stream[event])
+    before = device.layouts_after([grown - 1])[grown - 1]
+    hole = _largest_hole(device, before, stream, size <= _SMALL)
+    if hole >= size:
+        return None  # a private pool grew, or another pool than the one that the size says
+    return {"event": event, "request_bytes": size, "largest_hole_bytes": hole}
+
+
+def _largest_hole(device: DeviceTrace, layout: Layout, stream: int, small: bool) -> int:
+    segments, home = device.segments, layout.segment
+    usable = (layout.state == BlockState.INACTIVE) & (segments.pool[home] == NONE) & (segments.stream[home] == stream)
+    usable &= (segments.pool_size[home] == PoolSize.SMALL) == small
+    return int(layout.size_bytes[usable].max(initial=0))
 
 
 def _instants(device: DeviceTrace) -> dict[str, int]:
@@ -121,15 +157,13 @@ def _look(device: DeviceTrace, layout: Layout, event: int) -> dict[str, Any]:
     request, stream = _request_at(device, event)
     free = free_space(device, layout, stream)
     stuck = free.cause["stranded"] + free.cause["small_pool"]
-    large = free.is_free & (device.segments.pool_size[layout.segment] != PoolSize.SMALL)
-    usable = large & (device.segments.pool[layout.segment] == NONE) & (device.segments.stream[layout.segment] == stream)
     return {
         "event": event,
         "reserved_bytes": int(layout.segment_bytes.sum()),
         "active_bytes": int(layout.size_bytes[~free.is_free].sum()),
         "free_bytes": int(layout.size_bytes[free.is_free].sum()),
         "stranded_bytes": int(stuck.sum()),
-        "largest_hole_bytes": int(layout.size_bytes[usable].max(initial=0)),
+        "largest_hole_bytes": _largest_hole(device, layout, stream, 0 < request <= _SMALL),
         "request_bytes": request,
         "free_by_cause": [
             {"cause": cause, "label": CAUSES[cause], "bytes": free.bytes_of(cause)} for cause in free.cause
@@ -138,13 +172,9 @@ def _look(device: DeviceTrace, layout: Layout, event: int) -> dict[str, Any]:
 
 
 def _request_at(device: DeviceTrace, event: int) -> tuple[int, int]:
-    """Return the size and the stream of the request that an instant is about; size 0 where there is none."""
-    if event == NONE:
-        return 0, main_stream(device)
-    events = device.events
-    stream = int(events.stream[event])
-    if events.action[event] in (Action.ALLOC, Action.OOM):
-        return int(events.size_bytes[event]), stream
+    """Return the size and the stream of the request that failed at an event; size 0 and the main stream elsewhere."""
+    if event != NONE and device.events.action[event] == Action.OOM:
+        return int(device.events.size_bytes[event]), int(device.events.stream[event])
     return 0, main_stream(device)
 
 
@@ -183,7 +213,7 @@ def pinning(device: DeviceTrace, layout: Layout) -> tuple[NDArray[np.int64], NDA
 
 
 def _next_step(device: DeviceTrace, look: dict[str, Any], has_pins: bool) -> str:
-    by_cause = {row["cause"]: row["bytes"] for row in look["free_by_cause"]}
+    by_cause = _by_cause(look)
     largest = max(by_cause, key=lambda cause: by_cause[cause])
     steps = []
     if largest == "other_stream":

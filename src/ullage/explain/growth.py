@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MIN_BYTES = 1 << 20
 _MIN_SHARE = 0.005  # of the peak of allocated
 _LARGE_SHARE = 0.1
+_KEPT = 0.7  # of what rose must not have fallen again
+_DEEPEST = 0.5  # of the rise: a deeper fall within it is a cache that empties
 _MIN_STEPS = 4
 _MAX_CELLS = 50_000_000
 
@@ -114,7 +116,9 @@ def _rise_of(line: int, series: NDArray[np.int64], floor: int) -> _Rise | None:
     change = np.diff(part)
     rise = int(part[-1] - part[0])
     risen = int(change[change > 0].sum())
-    if rise < floor or rise < 0.7 * risen:
+    if rise < floor or rise < _KEPT * risen:
+        return None
+    if int((np.maximum.accumulate(part) - part).max()) > _DEEPEST * rise:
         return None
     if int((change > 0).sum()) < max(3, 0.2 * len(change)) or int(change.max()) > 0.6 * rise:
         return None
@@ -139,6 +143,7 @@ def _finding(device: DeviceTrace, rise: _Rise, lines: NDArray[np.int32]) -> Find
     allocated = device.allocated_after(event)
     per_step = rise.bytes // max(rise.num_steps, 1)
     rising = int((rise.changes > 0).sum())
+    steadily = rising >= 0.9 * rise.num_steps
     who = _who(device, rise.line, shares)
     grown_object = len(born_in) <= 2 and len(rows) <= 4
     return Finding(
@@ -146,7 +151,8 @@ def _finding(device: DeviceTrace, rise: _Rise, lines: NDArray[np.int32]) -> Find
         severity=_severity(device, rise),
         device=device.number,
         bytes=rise.bytes,
-        title=f"{format_bytes(per_step)} more every step, {format_bytes(rise.bytes)} in {rise.num_steps} steps: {who}",
+        title=f"{format_bytes(per_step)} more {'every step' if steadily else 'a step on average'}, "
+        f"{format_bytes(rise.bytes)} in {rise.num_steps} steps: {who}",
         why=f"It rose in {rising} of {rise.num_steps} steps, to {format_share(int(rise.series[rise.last]), allocated)} of "
         "what was allocated: "
         + (

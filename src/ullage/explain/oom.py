@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ullage.explain.attribution import age_us, describe, share_by_age, share_by_site
-from ullage.explain.finding import Finding, frame_json
+from ullage.explain.finding import Finding, frame_json, place
 from ullage.explain.waterfall import waterfall
-from ullage.trace import NO_STACK, NONE, BlockState, PoolSize
-from ullage.units import format_bytes, format_share
+from ullage.trace import NO_STACK, BlockState, PoolSize
+from ullage.units import format_bytes, format_share, plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ullage.explain.attribution import SiteShare
     from ullage.trace import DeviceTrace, Layout
 
-_SMALL = 1 << 20
+_MIB = 1 << 20
+_SMALL = _MIB
 _MAX_FINDINGS = 5
+_MAX_NAMED = 3
 
 
 def find_oom(device: DeviceTrace) -> list[Finding]:
@@ -35,7 +38,7 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     causes = waterfall(device, layout, stream)
     by_cause = {cause["cause"]: cause["bytes"] for cause in causes}
     reserved = sum(by_cause.values())
-    usable = _usable(device, layout, stream, small)
+    usable = _usable(device, layout, stream, int(events.pool[event]), small)
     is_free = layout.state == BlockState.INACTIVE
     free_bytes = int(layout.size_bytes[is_free].sum())
     hole = int(layout.size_bytes[is_free & usable].max(initial=0))
@@ -43,7 +46,7 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     window = _cheapest_window(layout, usable, asked)
     blockers = _describe_blockers(device, layout, window, event) if window is not None else []
     in_the_way = sum(row["bytes"] for row in blockers)
-    device_free = dict(device.trace.tables.device_free).get(device._begin + event)
+    device_free = device.device_free(event)
     shares = share_by_site(device, rows, event)
     stack = device.trace.sites.user_stack(int(events.site[event]))
     really_full = not blockers or (2 * in_the_way > asked and free_bytes < asked)
@@ -60,7 +63,9 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
         bytes=asked,
         title=title,
         why=_why(device, by_cause, reserved, asked, hole, device_free, num_ooms),
-        next_step=_next_step(asked, really_full, blockers, in_the_way, shares[0] if shares else None, live_bytes),
+        next_step=_fits_not(shares[0] if shares else None, live_bytes)
+        if really_full
+        else _in_the_way(device, asked, blockers),
         site=stack,
         evidence={
             "event": event,
@@ -81,11 +86,14 @@ def _explain(device: DeviceTrace, event: int, layout: Layout, num_ooms: int) -> 
     )
 
 
-def _usable(device: DeviceTrace, layout: Layout, stream: int, small: bool) -> NDArray[np.bool_]:
-    """Mark the blocks that lie where the request could have been served: same pool, same stream."""
+def _usable(device: DeviceTrace, layout: Layout, stream: int, pool: int, small: bool) -> NDArray[np.bool_]:
+    """Mark the blocks that lie where the request could have been served: same pool, same stream.
+
+    Before torch 2.12 events do not name their pool; then it is taken for the default one.
+    """
     segments = device.segments
     home = layout.segment
-    usable: NDArray[np.bool_] = (segments.pool[home] == NONE) & (segments.stream[home] == stream)
+    usable: NDArray[np.bool_] = (segments.pool[home] == pool) & (segments.stream[home] == stream)
     usable &= (segments.pool_size[home] == PoolSize.SMALL) == small
     return usable
 
@@ -164,7 +172,7 @@ def _why(
         parts.append(f"Of {format_bytes(reserved)} reserved, free: {split}.")
     if hole and hole < asked:
         parts.append(f"No hole of its pool and stream is larger than {format_bytes(hole)}.")
-    if device_free is not None and device_free >= asked:
+    if device_free is not None and device_free >= _segment_bytes(asked):
         parts.append(
             f"The GPU itself had {format_bytes(device_free)} free: a limit set for this process (a memory fraction) was in "
             "the way."
@@ -172,30 +180,55 @@ def _why(
     elif device_free is not None:
         parts.append(f"The GPU had {format_bytes(device_free)} left.")
     if num_ooms > 1:
-        parts.append(f"It was one of {num_ooms:,} such errors.")
+        parts.append(f"It was one of {plural(num_ooms, 'such error')}.")
     return " ".join(parts) or "Every reserved byte was in use, and the driver had no more to give."
 
 
-def _next_step(
-    asked: int, really_full: bool, blockers: list[dict[str, Any]], in_the_way: int, top: Any, live_bytes: int
-) -> str:
-    if blockers and not really_full:
-        s = "s" * (len(blockers) > 1)
-        lines = sorted({_place(row) for row in blockers})
-        return (
-            f"{len(blockers)} block{s} in the way: had {format_bytes(in_the_way)} from {', '.join(lines[:3])} been freed "
-            f"or placed elsewhere, {format_bytes(asked)} would have fitted. expandable_segments:True avoids such holes."
-        )
-    if top is not None:
-        return (
-            f"It does not fit at all: lower what is live, first {describe(top.lead)} "
-            f"({format_bytes(top.bytes)}, {format_share(top.bytes, live_bytes)})."
-        )
-    return "It does not fit at all: ask for less."
+def _segment_bytes(asked: int) -> int:
+    """Return the size of the segment that the driver is asked for.
+
+    Source: get_allocation_size in c10/cuda/CUDACachingAllocator.cpp, torch 2.11.
+
+    Example:
+        >>> [_segment_bytes(size * _MIB) // _MIB for size in (1, 3, 11)]
+        [2, 20, 12]
+    """
+    if asked <= _SMALL:
+        return 2 * _MIB
+    return 20 * _MIB if asked < 10 * _MIB else -(-asked // (2 * _MIB)) * 2 * _MIB
 
 
-def _place(row: dict[str, Any]) -> str:
-    if not row["site"]:
-        return "requests without a Python stack"
-    frame = row["site"][0]
-    return f"{frame['file'].rpartition('/')[2]}:{frame['line']}"
+def _in_the_way(device: DeviceTrace, asked: int, blockers: list[dict[str, Any]]) -> str:
+    total = sum(row["bytes"] for row in blockers)
+    hint = "" if device.trace.settings.get("expandable_segments") else " expandable_segments:True avoids such holes."
+    return (
+        f"{plural(len(blockers), 'block')} in the way: had {_places(blockers, total)} been freed or placed elsewhere, "
+        f"{format_bytes(asked)} would have fitted.{hint}"
+    )
+
+
+def _places(blockers: list[dict[str, Any]], total: int) -> str:
+    """Name the lines of the blocks in the way, the largest first, each once."""
+    by_place: dict[str, tuple[int, int]] = {}
+    for row in blockers:
+        name = place(row["site"])
+        size, number = by_place.get(name, (0, 0))
+        by_place[name] = (size + row["bytes"], number + 1)
+    ranked = sorted(by_place.items(), key=lambda item: -item[1][0])
+    if len(ranked) == 1:
+        return f"{format_bytes(total)} from {ranked[0][0]}"
+    named = [
+        f"{name} ({format_bytes(size)} in {plural(number, 'block')})" for name, (size, number) in ranked[:_MAX_NAMED]
+    ]
+    if len(ranked) > _MAX_NAMED:
+        named.append(plural(len(ranked) - _MAX_NAMED, "other line"))
+    return f"{format_bytes(total)} from {', '.join(named[:-1])} and {named[-1]}"
+
+
+def _fits_not(top: SiteShare | None, live_bytes: int) -> str:
+    if top is None:
+        return "It does not fit at all: ask for less."
+    return (
+        f"It does not fit at all: lower what is live, first {describe(top.lead)} "
+        f"({format_bytes(top.bytes)}, {format_share(top.bytes, live_bytes)})."
+    )

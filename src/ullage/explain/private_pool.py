@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ullage.explain.attribution import describe
-from ullage.explain.finding import Finding, frame_json
+from ullage.explain.finding import Finding, frame_json, place
 from ullage.trace import NO_STACK, NONE, Action, BlockState
-from ullage.units import format_bytes, format_share
+from ullage.units import format_bytes, format_share, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from ullage.trace import DeviceTrace, Frame, Layout
 
 _MIN_SAVING = 16 << 20
 _MIN_SHARE = 0.02  # of reserved
-_MAX_LOOKED_AT = 1000
+_MAX_LOOKED_AT = 200  # blocks, the largest first
+_EVENTS_BEFORE = 8  # a capture begins with the releases of empty_cache() and two requests of its own
+_CAPTURE_FILES = ("torch/cuda/graphs.py", "torch/_inductor/cudagraph_trees.py")
 
 
 def find_private_pool(device: DeviceTrace) -> list[Finding]:
@@ -38,22 +42,22 @@ def find_private_pool(device: DeviceTrace) -> list[Finding]:
     groups = [row for row in pools if row["is_graph"]]
     saving = _saving(groups)
     worth = saving >= max(_MIN_SAVING, _MIN_SHARE * device.end.reserved_bytes)
-    kept = _kept_over_temporaries(device)
-    freed = _freed_after_capture(device, pools)
-    site = tuple(device.trace.sites.user_stack(pools[0].pop("site_id")))
-    for row in pools[1:]:
+    kept = _kept_over_temporaries(device, groups)
+    freed = _freed_after_capture(device, groups)
+    site = tuple(device.trace.sites.user_stack(pools[0]["site_id"]))
+    for row in pools:
         row.pop("site_id")
-    many = f"{len(pools)} private pools hold" if len(pools) > 1 else "One private pool holds"
+    many = f"{len(pools):,} private pools hold" if len(pools) > 1 else "One private pool holds"
     return [
         Finding(
             kind="private_pool",
-            severity="warning" if worth and saving >= 0.1 * device.end.reserved_bytes else "info",
+            severity="warning" if freed or (worth and saving >= 0.1 * device.end.reserved_bytes) else "info",
             device=device.number,
             bytes=reserved,
             title=f"{many} {format_bytes(reserved)}, {format_bytes(free)} of it free inside"
-            + (f"; sharing would save about {format_bytes(saving)}" if worth else ""),
-            why=_why(device, pools, groups, saving, worth, reserved) + _kept_words(kept) + _freed_words(freed),
-            next_step=_next_step(worth, kept, freed, site[0] if site else NO_STACK),
+            + _title_end(saving if worth else 0, kept, freed),
+            why=_why(device, pools, groups, worth, reserved) + _kept_words(kept) + _freed_words(freed),
+            next_step=_next_step(worth, kept, freed, groups, site[0] if site else NO_STACK),
             site=site,
             evidence={
                 "pools": pools,
@@ -82,7 +86,7 @@ def _pool(device: DeviceTrace, layout: Layout, pool: int) -> dict[str, Any] | No
     largest = rows[np.argmax(blocks.size_bytes[rows])] if len(rows) else None
     return {
         "pool": list(ids),
-        "is_graph": ids[0] != 0 or ids[1] != 0,
+        "is_graph": _is_graph(device, ids, rows, first),
         "reserved_bytes": held,
         "live_bytes": int(size[inside & ~is_free].sum()),
         "free_bytes": int(size[inside & is_free].sum()),
@@ -113,22 +117,71 @@ def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["first_event"] <= other["last_event"] and other["first_event"] <= one["last_event"])
 
 
-def _kept_over_temporaries(device: DeviceTrace) -> list[dict[str, Any]]:
-    """Find blocks made in a private pool that outlive the pool's last request and lie where an earlier one was freed."""
-    segments, blocks = device.segments, device.blocks
-    pools = segments.pool[blocks.segment]
+def _is_graph(device: DeviceTrace, ids: tuple[int, int], rows: NDArray[np.int64], first: int) -> bool:
+    """Tell a graph's pool from one that a program made with torch.cuda.MemPool.
+
+    A capture that is given no pool makes one that is numbered in the first place, as (3, 0). One made beforehand, by
+    graph_pool_handle() or as a MemPool, is numbered in the second: then only stacks show a capture, those of its own
+    requests or those of the events directly before.
+    """
+    if ids[0] != 0:
+        return True
+    sites = set(device.blocks.site[rows].tolist())
+    if first != NONE:
+        sites.update(device.events.site[max(first - _EVENTS_BEFORE, 0) : first].tolist())
+    return any(_is_capture(device, site) for site in sites)
+
+
+def _is_capture(device: DeviceTrace, site: int) -> bool:
+    return any(
+        frame.function == "capture_begin" or frame.file.endswith(_CAPTURE_FILES)
+        for frame in device.trace.sites.stack(site)
+    )
+
+
+def _kept_over_temporaries(device: DeviceTrace, graphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Find blocks made in a graph's pool that outlive its last request and lie where an earlier one was freed."""
+    blocks = device.blocks
+    pools = device.segments.pool[blocks.segment]
     found = []
-    for pool in np.unique(pools[pools != NONE]):
-        rows = np.flatnonzero((pools == pool) & (blocks.birth != NONE))
-        if not len(rows):
+    for row in graphs:
+        if row["first_event"] == NONE:
             continue
-        over = _capture_over(device, int(blocks.birth[rows].max()))
+        rows = np.flatnonzero(pools == device.trace.tables.pools.index(tuple(row["pool"])))
         freed = blocks.free_requested[rows]
-        for lifetime in rows[(freed == NONE) | (freed > over)].tolist():
-            below = _freed_below(device, lifetime)
-            if below is not None:
-                found.append(_kept_row(device, lifetime, below, int(pool)))
+        over = _capture_over(device, row["last_event"])
+        kept = rows[(blocks.birth[rows] != NONE) & ((freed == NONE) | (freed > over))]
+        for lifetime, others in _overlapping(device, _largest(device, kept), rows[freed != NONE]):
+            same = blocks.segment[others] == blocks.segment[lifetime]
+            below = others[same & (blocks.free_requested[others] < blocks.birth[lifetime])]
+            if len(below):
+                found.append(_kept_row(device, lifetime, int(below[-1]), row["pool"]))
     return sorted(found, key=lambda row: -int(row["bytes"]))[:100]
+
+
+def _largest(device: DeviceTrace, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    order = np.argsort(-device.blocks.size_bytes[rows], kind="stable")
+    return rows[order[:_MAX_LOOKED_AT]]
+
+
+def _overlapping(
+    device: DeviceTrace, lifetimes: NDArray[np.int64], others: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each of `lifetimes` with those of `others` that have an address in common with it, in their order.
+
+    Cost: O(others x log(lifetimes)); then, for each lifetime, as many as have an address in common with any of them.
+    """
+    if not len(lifetimes):
+        return
+    begin = device.blocks.address
+    end = begin + device.blocks.size_bytes.astype(np.uint64)
+    order = np.argsort(begin[lifetimes])
+    begins, farthest = begin[lifetimes][order], np.maximum.accumulate(end[lifetimes][order])
+    # Of the lifetimes that begin before another block's end, one reaches into it if the farthest end does.
+    before = np.searchsorted(begins, end[others], side="left") - 1
+    others = others[(before >= 0) & (farthest[before] > begin[others])]
+    for lifetime in lifetimes.tolist():
+        yield lifetime, others[(begin[others] < end[lifetime]) & (end[others] > begin[lifetime])]
 
 
 def _capture_over(device: DeviceTrace, last: int) -> int:
@@ -137,12 +190,12 @@ def _capture_over(device: DeviceTrace, last: int) -> int:
     return last + 1 + int(later[0]) if len(later) else device.num_events
 
 
-def _kept_row(device: DeviceTrace, lifetime: int, below: int, pool: int) -> dict[str, Any]:
+def _kept_row(device: DeviceTrace, lifetime: int, below: int, pool: list[int]) -> dict[str, Any]:
     blocks = device.blocks
     return {
         "bytes": int(blocks.size_bytes[lifetime]),
         "address": int(blocks.address[lifetime]),
-        "pool": list(device.trace.tables.pools[pool]),
+        "pool": pool,
         "site": _stack_json(device, lifetime),
         "temporary_site": _stack_json(device, below),
     }
@@ -152,86 +205,86 @@ def _stack_json(device: DeviceTrace, lifetime: int) -> list[dict[str, Any]]:
     return [frame_json(frame) for frame in device.trace.sites.user_stack(int(device.blocks.site[lifetime]))]
 
 
-def _freed_after_capture(device: DeviceTrace, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _freed_after_capture(device: DeviceTrace, graphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Find default-pool blocks that lived through a capture, were freed while its pool lives, and were overwritten.
 
     A graph that reads one reads what lies there now. The file does not say what a graph reads.
     """
     segments, blocks = device.segments, device.blocks
     ordinary = (segments.pool[blocks.segment] == NONE) & (blocks.free_requested != NONE)
-    found: dict[int, dict[str, Any]] = {}
-    for row in pools:
+    pool_of: dict[int, list[int]] = {}
+    for row in graphs:
         first, last = row["first_event"], row["last_event"]
-        if first == NONE:
+        if first != NONE:
+            through = np.flatnonzero(ordinary & (blocks.birth < first) & (blocks.free_requested > last))
+            for lifetime in _largest(device, through).tolist():
+                pool_of.setdefault(lifetime, row["pool"])
+    candidates = _largest(device, np.asarray(list(pool_of), dtype=np.int64))
+    found: list[dict[str, Any]] = []
+    for lifetime, others in _overlapping(device, candidates, np.flatnonzero(blocks.birth != NONE)):
+        over = others[blocks.birth[others] > blocks.free_requested[lifetime]]
+        # What the capture itself asked for goes with its graph.
+        if not len(over) or _is_capture(device, int(blocks.site[lifetime])):
             continue
-        through = ordinary & (blocks.birth < first) & (blocks.free_requested > last)
-        for lifetime in np.flatnonzero(through)[:_MAX_LOOKED_AT].tolist():
-            if lifetime in found:
-                continue
-            over = _made_over(device, lifetime)
-            if over is not None:
-                found[lifetime] = {
-                    "bytes": int(blocks.size_bytes[lifetime]),
-                    "address": int(blocks.address[lifetime]),
-                    "pool": row["pool"],
-                    "freed_event": int(blocks.free_requested[lifetime]),
-                    "site": _stack_json(device, lifetime),
-                    "over_site": _stack_json(device, over),
-                }
-    return sorted(found.values(), key=lambda row: -int(row["bytes"]))[:100]
+        found.append(
+            {
+                "bytes": int(blocks.size_bytes[lifetime]),
+                "address": int(blocks.address[lifetime]),
+                "pool": pool_of[lifetime],
+                "freed_event": int(blocks.free_requested[lifetime]),
+                "site": _stack_json(device, lifetime),
+                "over_site": _stack_json(device, int(over[0])),
+            }
+        )
+    return sorted(found, key=lambda row: -int(row["bytes"]))[:100]
 
 
-def _made_over(device: DeviceTrace, lifetime: int) -> int | None:
-    """Return the first block that was made over this one's addresses after it was freed."""
-    blocks = device.blocks
-    begin = blocks.address[lifetime]
-    end = begin + blocks.size_bytes[lifetime].astype(np.uint64)
-    over = (
-        (blocks.birth > blocks.free_requested[lifetime])
-        & (blocks.address < end)
-        & (blocks.address + blocks.size_bytes.astype(np.uint64) > begin)
-    )
-    rows = np.flatnonzero(over)
-    return int(rows[0]) if len(rows) else None
+def _title_end(saving: int, kept: list[dict[str, Any]], freed: list[dict[str, Any]]) -> str:
+    parts = []
+    if freed:
+        parts.append(f"{_amount(freed)} freed after a capture and overwritten: does a graph read {_them(freed)}?")
+    if kept:
+        parts.append(f"{_amount(kept)} kept where replays write: {_outputs(kept)}?")
+    if saving:
+        parts.insert(0, f"sharing would save about {format_bytes(saving)}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _amount(rows: list[dict[str, Any]]) -> str:
+    return f"{plural(len(rows), 'block')} ({format_bytes(sum(row['bytes'] for row in rows))})"
+
+
+def _them(rows: list[dict[str, Any]]) -> str:
+    return "it" if len(rows) == 1 else "them"
+
+
+def _outputs(rows: list[dict[str, Any]]) -> str:
+    return "an output" if len(rows) == 1 else "outputs"
 
 
 def _freed_words(freed: list[dict[str, Any]]) -> str:
     if not freed:
         return ""
+    one = len(freed) == 1
     return (
-        f" {len(freed)} block{'s' * (len(freed) > 1)} that lived through a capture "
-        f"({format_bytes(sum(row['bytes'] for row in freed))}, the largest from {_place(freed[0])}) were freed later and "
-        f"their addresses handed out again (first to {_place(freed[0], 'over_site')}): a graph that reads them now reads "
-        "something else."
+        f" {_amount(freed)}, {'' if one else 'the largest '}from {place(freed[0]['site'])}, lived through a capture, "
+        f"{'was' if one else 'were'} freed later, and {'its' if one else 'their'} addresses were handed out again (first to "
+        f"{place(freed[0]['over_site'])}): a graph that reads {_them(freed)} now reads something else."
     )
-
-
-def _freed_below(device: DeviceTrace, lifetime: int) -> int | None:
-    """Return the last block of the same segment that was freed before this one was made, over the same addresses."""
-    blocks = device.blocks
-    begin = blocks.address[lifetime]
-    end = begin + blocks.size_bytes[lifetime].astype(np.uint64)
-    same: NDArray[np.bool_] = (
-        (blocks.segment == blocks.segment[lifetime])
-        & (blocks.free_requested != NONE)
-        & (blocks.free_requested < blocks.birth[lifetime])
-        & (blocks.address < end)
-        & (blocks.address + blocks.size_bytes.astype(np.uint64) > begin)
-    )
-    rows = np.flatnonzero(same)
-    return int(rows[-1]) if len(rows) else None
 
 
 def _why(
     device: DeviceTrace,
     pools: list[dict[str, Any]],
     groups: list[dict[str, Any]],
-    saving: int,
     worth: bool,
     reserved: int,
 ) -> str:
     share = format_share(reserved, device.end.reserved_bytes)
-    text = f"That is {share} of what is reserved at the end. Blocks of a private pool serve only the graphs captured into it"
+    serves = "the graphs captured into it" if groups else "what is requested under it"
+    text = f"That is {share} of what is reserved at the end. Blocks of a private pool serve only {serves}"
+    if not groups:
+        return text + "; no capture is recorded, so it is most likely a torch.cuda.MemPool."
     if worth:
         return (
             text + f"; {len(groups)} pools were filled one after the other, never at once, so one could serve them all."
@@ -242,21 +295,24 @@ def _why(
 def _kept_words(kept: list[dict[str, Any]]) -> str:
     if not kept:
         return ""
-    total = sum(row["bytes"] for row in kept)
+    one = len(kept) == 1
     return (
-        f" {len(kept)} block{'s' * (len(kept) > 1)} ({format_bytes(total)}), the largest from {_place(kept[0])}, outlived "
-        f"the capture where temporaries of it had been (first {_place(kept[0], 'temporary_site')}): each replay writes "
-        "over them."
+        f" {_amount(kept)}, {'' if one else 'the largest '}from {place(kept[0]['site'])}, outlived the capture and "
+        f"{'lies' if one else 'lie'} where temporaries of it had been (first {place(kept[0]['temporary_site'])}): each replay "
+        f"writes over {_them(kept)}, which is right for {_outputs(kept)} of the graph only."
     )
 
 
-def _place(row: dict[str, Any], key: str = "site") -> str:
-    frames = row[key]
-    return f"{frames[0]['file'].rpartition('/')[2]}:{frames[0]['line']}" if frames else "a request without a stack"
-
-
-def _next_step(worth: bool, kept: list[dict[str, Any]], freed: list[dict[str, Any]], lead: Frame) -> str:
+def _next_step(
+    worth: bool,
+    kept: list[dict[str, Any]],
+    freed: list[dict[str, Any]],
+    groups: list[dict[str, Any]],
+    lead: Frame,
+) -> str:
     steps = []
+    if freed:
+        steps.append("Keep whatever a graph reads alive as long as the graph, or capture it inside the pool")
     if worth:
         steps.append(
             "Capture all graphs into one pool: pool = torch.cuda.graph_pool_handle(), then torch.cuda.graph(g, pool=pool) "
@@ -264,11 +320,13 @@ def _next_step(worth: bool, kept: list[dict[str, Any]], freed: list[dict[str, An
         )
     if kept:
         steps.append(
-            "The blocks that replays write over are fine as a graph's outputs; a workspace or cache first made during a "
-            "capture is not: make it before"
+            "Check that the blocks that replays write over are outputs of the graph; a workspace or cache first made during "
+            "a capture is not: make it before"
         )
-    if freed:
-        steps.append("Keep whatever a graph reads alive as long as the graph, or capture it inside the pool")
-    if not steps:
+    if not steps and groups:
         steps.append(f"Nothing, if the graphs of {describe(lead)} are in use; deleting them and empty_cache() frees it")
+    if not steps:
+        steps.append(
+            f"Nothing, if the pool of {describe(lead)} is in use; deleting it and its tensors frees the memory"
+        )
     return ". ".join(steps) + "."

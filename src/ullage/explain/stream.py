@@ -10,7 +10,7 @@ from ullage.explain.attribution import describe, share_by_site
 from ullage.explain.finding import Finding
 from ullage.explain.waterfall import main_stream
 from ullage.trace import NONE, Action, BlockState
-from ullage.units import format_bytes, format_share
+from ullage.units import format_bytes, format_duration, format_share, plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MIN_BYTES = 16 << 20
 _MIN_SHARE = 0.01  # of the peak of reserved
+_MIN_BYTE_US = _MIN_BYTES * 1000  # 16 MiB for a millisecond: a shorter wait costs nothing
 
 
 def find_stream(device: DeviceTrace) -> list[Finding]:
@@ -43,26 +44,32 @@ def _waiting(device: DeviceTrace, floor: int) -> Finding | None:
         return None
     wait_us = times[np.minimum(ends, device.num_events - 1)] - times[begins]
     byte_us = float((blocks.size_bytes[waited].astype(np.float64) * wait_us).sum())
+    unfinished = blocks.death[waited] == NONE
+    costs = byte_us >= _MIN_BYTE_US
+    # How long these would have waited is not recorded: worth a word, but no warning.
+    if not costs and int(blocks.size_bytes[waited[unfinished]].sum()) < floor:
+        return None
     then = waited[(begins <= event) & (ends > event)]
     shares = share_by_site(device, then, event)
     top = shares[0]
     reserved = int(device.layouts_after([event])[event].segment_bytes.sum())
     return Finding(
         kind="stream",
-        severity="warning" if most >= 0.05 * reserved else "info",
+        severity="warning" if costs and most >= 0.05 * reserved else "info",
         device=device.number,
         bytes=most,
         title=f"Up to {format_bytes(most)} freed but waiting for another stream (record_stream)",
-        why=f"{len(then):,} blocks were waiting at once, {format_share(most, reserved)} of what was reserved then, most of "
-        f"them from {describe(top.lead)}. {len(waited):,} blocks waited {_wait_words(wait_us)} in all.",
+        why=f"{_were_waiting(len(then))}, {format_share(most, reserved)} of what was reserved then, most of it from "
+        f"{describe(top.lead)}. {_wait_words(wait_us, int(unfinished.sum()))}",
         next_step="Let the allocating stream wait for an event of the other one before the last reference goes, in place "
-        "of record_stream; with NCCL, TORCH_NCCL_AVOID_RECORD_STREAMS=1.",
+        "of record_stream; with NCCL before torch 2.8, where it became the default, TORCH_NCCL_AVOID_RECORD_STREAMS=1.",
         site=top.stack,
         evidence={
             "event": event,
             "peak_waiting_bytes": most,
             "num_waiting": len(then),
             "num_waited": len(waited),
+            "num_unfinished": int(unfinished.sum()),
             "byte_seconds": round(byte_us / 1e6),
             "median_wait_us": int(np.median(wait_us)),
             "max_wait_us": int(wait_us.max()),
@@ -82,8 +89,19 @@ def _highest(begins: NDArray[np.int32], ends: NDArray[np.int32], size: NDArray[n
     return int(events[order][best]), int(settled[best])
 
 
-def _wait_words(wait_us: NDArray[np.int64]) -> str:
-    return f"{int(np.median(wait_us)):,} µs (median), {int(wait_us.max()):,} µs at most"
+def _were_waiting(number: int) -> str:
+    return "1 block was waiting" if number == 1 else f"{number:,} blocks were waiting at once"
+
+
+def _wait_words(wait_us: NDArray[np.int64], num_unfinished: int) -> str:
+    number, longest = len(wait_us), int(wait_us.max())
+    if num_unfinished == number:
+        so_far = f", after {format_duration(longest)}{' at most' if number > 1 else ''}" if longest else ""
+        are = "was" if number == 1 else "were"
+        return f"{plural(number, 'block')} {are} still waiting at the end of the recording{so_far}."
+    median = f", {format_duration(int(np.median(wait_us)))} in the median," if number > 1 else ""
+    text = f"{plural(number, 'block')} waited{median} {format_duration(longest)} at most"
+    return text + (f"; {num_unfinished:,} of them wait still at the end." if num_unfinished else ".")
 
 
 def _left_behind(device: DeviceTrace, floor: int) -> Finding | None:
@@ -120,9 +138,10 @@ def _left_behind(device: DeviceTrace, floor: int) -> Finding | None:
         severity="warning" if total >= 0.05 * reserved else "info",
         device=device.number,
         bytes=total,
-        title=f"{format_bytes(total)} stranded on {len(streams)} stream{'s' * (len(streams) > 1)} no longer used",
-        why="A cached block serves only the stream that it was made on. These streams made their last request long before "
-        f"the end; {format_share(total, reserved)} of what is reserved at the end lies there.",
+        title=f"{format_bytes(total)} stranded on {plural(len(streams), 'stream')} no longer used",
+        why="A cached block serves only the stream that it was made on; the last request on "
+        f"{'this one' if len(streams) == 1 else 'each of these'} came long before the end. {format_share(total, reserved)} "
+        "of what is reserved at the end lies there.",
         next_step="Reuse one side stream in place of making a new one each time, or call torch.cuda.empty_cache() once "
         "after the stream's work is done.",
         site=site,

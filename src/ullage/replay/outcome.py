@@ -45,6 +45,7 @@ class Outcome:
     """What one policy does with a recording's requests, in the recorded order.
 
     Attributes:
+        device: The device's number.
         policy: The configuration string, or the model's name.
         cap_bytes: The limit on reserved memory; None: none.
         peak_reserved_bytes: The largest sum of segments.
@@ -59,6 +60,7 @@ class Outcome:
         range_bytes: The lowest and highest peak of reserved over what is left open; None where it is exact.
     """
 
+    device: int
     policy: str
     cap_bytes: int | None
     peak_reserved_bytes: int
@@ -79,6 +81,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain data with stable keys."""
         return {
+            "device": self.device,
             "policy": self.policy,
             "outcome": "oom" if self.is_oom else "ok",
             "cap_bytes": self.cap_bytes,

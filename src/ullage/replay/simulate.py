@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ullage import _core
+from ullage.errors import UllageError
 from ullage.replay.outcome import Certainty, FailedRequest, Outcome
 from ullage.replay.policy import Policy, recorded_policy
 
@@ -32,13 +33,13 @@ def replay(
         device: The device's number; None: the one with the most events.
 
     Raises:
-        UllageError: There is no such device.
+        UllageError: There is no such device, or it has no requests.
 
     Cost: about 0.1 µs an event, a few times over where ties or waits leave a range.
 
     Source: CUDACachingAllocator.cpp, torch 2.11; 33 of 36 measured runs were met to the byte (torch 2.11, H200).
     """
-    return Simulation.of(trace.device(device)).outcome(policy, cap_bytes)
+    return Simulation.of(trace, device).outcome(policy, cap_bytes)
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,29 @@ class Simulation:
     recorded: Policy
 
     @classmethod
-    def of(cls, device: DeviceTrace) -> Simulation:
-        """Take the requests out of a device's recording."""
-        stream = _core.request_stream(device.trace.tables, device.number, device.history)
-        return cls(device, stream, recorded_policy(device.trace))
+    def of(cls, trace: Trace, number: int | None = None) -> Simulation:
+        """Take the requests out of a device's recording.
+
+        Args:
+            trace: The recording.
+            number: The device's number; None: the one with the most events.
+
+        Raises:
+            UllageError: There is no such device, or it has no requests.
+        """
+        name = trace.path or "the trace"
+        if number is None and not trace.devices:
+            raise UllageError(f"no requests to replay: {name} has no device with events or segments")
+        device = trace.device(number)
+        if not device.num_events:
+            raise UllageError(
+                f"no requests to replay: {name} has no events of GPU {device.number}; they are recorded after "
+                "torch.cuda.memory._record_memory_history()"
+            )
+        stream = _core.request_stream(trace.tables, device.number, device.history)
+        if not stream.num_requests:
+            raise UllageError(f"no requests to replay: none of GPU {device.number}'s events in {name} asks for memory")
+        return cls(device, stream, recorded_policy(trace))
 
     @cached_property
     def scaled(self) -> list[_core.RequestStream]:
@@ -91,6 +111,7 @@ class Simulation:
         main = _core.run_caching(self.stream, core)
         certainty, bounds = self._certainty(policy, cap_bytes, main)
         return Outcome(
+            device=self.device.number,
             policy=policy.conf() or "default",
             cap_bytes=cap_bytes,
             peak_reserved_bytes=main.peak_reserved,
@@ -108,6 +129,7 @@ class Simulation:
         """Return what the recording itself says, in the same form; it knows no retries."""
         history = self.device.history
         return Outcome(
+            device=self.device.number,
             policy=self.recorded.conf() or "default",
             cap_bytes=None,
             peak_reserved_bytes=history.peak[3],

@@ -33,6 +33,7 @@ class Tuning:
     """What a search over settings found.
 
     Attributes:
+        device: The device's number.
         baseline: The recorded settings.
         best: The best of all; the baseline where nothing is better.
         candidates: All that were tried, best first.
@@ -41,6 +42,7 @@ class Tuning:
         notes: What it costs, and what is known of these settings.
     """
 
+    device: int
     baseline: Outcome
     best: Outcome
     candidates: tuple[Outcome, ...]
@@ -51,6 +53,7 @@ class Tuning:
     def to_json(self) -> dict[str, Any]:
         """Return the search as plain data with stable keys."""
         return {
+            "device": self.device,
             "baseline": self.baseline.to_json(),
             "best": self.best.to_json(),
             "candidates": [outcome.to_json() for outcome in self.candidates],
@@ -105,11 +108,11 @@ def tune(
         progress: Called with how many settings are done, and how many there are.
 
     Raises:
-        UllageError: There is no such device.
+        UllageError: There is no such device, or it has no requests.
 
     Cost: one run for each setting (64 or 80), spread over the cores; certainty is worked out for the best ones only.
     """
-    simulation = Simulation.of(trace.device(device))
+    simulation = Simulation.of(trace, device)
     policies = [simulation.recorded, *(p for p in candidate_policies(cap_bytes) if p != simulation.recorded)]
     ranked = sorted(_run_all(simulation, policies, cap_bytes, progress), key=lambda pair: _rank(pair[1]))
     best_policy, best_run = ranked[0]
@@ -122,6 +125,7 @@ def tune(
     best = baseline if not saves else simulation.outcome(best_policy, cap_bytes)
     candidates = tuple(_brief(policy, run, cap_bytes, simulation) for policy, run in ranked)
     return Tuning(
+        device=simulation.device.number,
         baseline=baseline,
         best=best,
         candidates=candidates,
@@ -154,6 +158,7 @@ def _rank(run: _core.Outcome) -> tuple[bool, int, int]:
 def _brief(policy: Policy, run: _core.Outcome, cap_bytes: int | None, simulation: Simulation) -> Outcome:
     bounds = (run.peak_reserved, run.peak_reserved)
     return Outcome(
+        device=simulation.device.number,
         policy=policy.conf() or "default",
         cap_bytes=cap_bytes,
         peak_reserved_bytes=run.peak_reserved,

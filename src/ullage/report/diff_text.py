@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ullage.report.text import console, grid, indented, plural, site_text, size
-from ullage.units import format_bytes
+from ullage.report.grid import Grid
+from ullage.report.text import console, indented, site_text, size
+from ullage.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ def print_diff(diffs: Sequence[dict[str, Any]], *, top: int) -> None:
             row for row in one["sites"] if row["net_bytes"] or row["num_new"] or row["num_gone"] or row["num_moved"]
         ]
         same = sum(row["num_same"] for row in one["sites"])
-        table = grid(">net", ">before", ">after", ">new", ">gone", ">moved", "line")
+        table = Grid(">net", ">before", ">after", ">new", ">gone", ">moved", "line")
         for row in changed[:top]:
             table.add_row(
                 Text(_signed(row["net_bytes"]), style="red" if row["net_bytes"] > 0 else "green"),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ullage.report.text import bar, grid, indented, site_text, size, sparkline, via_text
+from ullage.report.grid import Grid
+from ullage.report.text import bar, indented, site_text, size, sparkline, via_text, without_stack
 from ullage.units import format_duration, format_share
 
 if TYPE_CHECKING:
@@ -49,10 +50,9 @@ def _age(row: Row) -> str:
 
 def _print_sites(out: Console, rows: Sequence[Row], top: int, unknown: str = "(no Python stack)") -> None:
     whole = sum(row["bytes"] for row in rows)
-    table = grid(">bytes", ">share", ">blocks", ">age", "line")
+    table = Grid(">bytes", ">share", ">blocks", ">age", "line")
     for row in rows[:top]:
-        before = row["newest_us"] is None and not row["site"]
-        site = site_text(row["site"], "(before the recording)" if before else unknown)
+        site = site_text(row["site"], without_stack(row, unknown))
         site.append_text(via_text(row["via"], row["bytes"]))
         table.add_row(size(row["bytes"]), format_share(row["bytes"], whole), f"{row['num_blocks']:,}", _age(row), site)
     out.print(indented(table, 4))
@@ -63,7 +63,7 @@ def _print_classes(out: Console, title: str, rows: Sequence[Row]) -> None:
     if not rows:
         return
     whole = sum(row["bytes"] for row in rows)
-    table = grid(">bytes", title, "", ">blocks")
+    table = Grid(">bytes", title, "", ">blocks")
     for row in rows:
         table.add_row(size(row["bytes"]), row["label"], bar(row["bytes"], whole), f"{row['num_blocks']:,}")
     out.print(indented(table, 4))
@@ -71,7 +71,7 @@ def _print_classes(out: Console, title: str, rows: Sequence[Row]) -> None:
 
 def _print_causes(out: Console, title: str, rows: Sequence[Row]) -> None:
     whole = sum(row["bytes"] for row in rows)
-    table = grid(">bytes", title, "")
+    table = Grid(">bytes", title, "")
     for row in rows:
         if row["bytes"]:
             live = row["cause"] == "requested"
@@ -105,15 +105,14 @@ def _fragmentation(out: Console, evidence: Row, top: int) -> None:
     if not rows:
         return
     out.print()
-    table = grid(">holds back", ">with", ">blocks", ">age", "pinning line")
+    table = Grid(">holds back", ">with", ">blocks", ">age", "pinning line")
     for row in rows[:top]:
-        before = row["newest_us"] is None and not row["site"]
         table.add_row(
             size(row["held_back_bytes"]),
             size(row["live_bytes"]),
             f"{row['num_blocks']:,}",
             _age(row),
-            site_text(row["site"], "(before the recording)" if before else "(no Python stack)"),
+            site_text(row["site"], without_stack(row)),
         )
     out.print(indented(table, 4))
     _print_more(out, rows, top, "held_back_bytes")
@@ -124,7 +123,7 @@ def _fragmentation(out: Console, evidence: Row, top: int) -> None:
 def _oom(out: Console, evidence: Row, top: int) -> None:
     blockers = evidence["in_the_way"]
     if blockers:
-        table = grid(">bytes", ">age", "in the way")
+        table = Grid(">bytes", ">age", "in the way")
         for row in blockers[:top]:
             age = "before" if row["age_us"] is None else format_duration(row["age_us"])
             table.add_row(size(row["bytes"]), age, site_text(row["site"]))
@@ -138,7 +137,7 @@ def _oom(out: Console, evidence: Row, top: int) -> None:
 
 
 def _private_pool(out: Console, evidence: Row, top: int) -> None:
-    table = grid("pool", ">reserved", ">live", ">free", ">segments", ">requests")
+    table = Grid("pool", ">reserved", ">live", ">free", ">segments", ">requests")
     pools = evidence["pools"]
     for row in pools[:top]:
         table.add_row(
@@ -158,7 +157,7 @@ def _private_pool(out: Console, evidence: Row, top: int) -> None:
 def _print_overwritten(out: Console, title: str, rows: Sequence[Row], top: int) -> None:
     if not rows:
         return
-    table = grid(">bytes", title)
+    table = Grid(">bytes", title)
     for row in rows[:top]:
         table.add_row(size(row["bytes"]), site_text(row["site"], max_callers=0))
     out.print()
@@ -170,7 +169,7 @@ def _stream(out: Console, evidence: Row, top: int) -> None:
     if "streams" not in evidence:
         _print_sites(out, evidence["by_site"], top)
         return
-    table = grid("stream", ">free", ">requests")
+    table = Grid("stream", ">free", ">requests")
     for row in evidence["streams"][:top]:
         table.add_row(hex(row["stream"]), size(row["free_bytes"]), f"{row['num_requests']:,}")
     out.print(indented(table, 4))
@@ -178,7 +177,7 @@ def _stream(out: Console, evidence: Row, top: int) -> None:
 
 
 def _churn(out: Console, evidence: Row, top: int) -> None:
-    table = grid(">at", "why", ">releases", ">bytes", ">took")
+    table = Grid(">at", "why", ">releases", ">bytes", ">took")
     for row in evidence["bursts"][:top]:
         at = format_duration(row["since_start_us"])
         reason = row["reason"].replace("_", " ")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ullage.report.evidence_text import print_evidence
-from ullage.report.text import console, grid, indented, plural
-from ullage.units import format_bytes, format_duration
+from ullage.report.grid import Grid
+from ullage.report.text import console, frame_text, indented, without_stack
+from ullage.units import format_bytes, format_duration, format_share, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,22 @@ def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[s
             if finding["severity"] != "info":
                 out.print(Text.assemble(("  • ", _STYLES[finding["severity"]]), finding["title"]), overflow="fold")
     else:
-        out.print(Text("Nothing is wrong. What there is to know:", style="green"))
+        out.print(Text("No warnings. What there is to know:", style="green"))
+        for finding in findings:
+            if finding["kind"] == "peak":
+                _print_owner(out, finding, several=len(summary["devices"]) > 1)
+
+
+def _print_owner(out: Console, peak: dict[str, Any], several: bool) -> None:
+    """Print a peak's title and the line that owns most of it."""
+    where = f"GPU {peak['device']}: " if several else ""
+    out.print(Text.assemble(("  • ", _STYLES["info"]), where, peak["title"]), overflow="fold")
+    rows = peak["evidence"]["by_site"]
+    if rows:
+        largest, whole = rows[0]["bytes"], sum(row["bytes"] for row in rows)
+        line = Text("    most of it: " if 2 * largest > whole else "    its largest part: ")
+        line.append_text(frame_text(rows[0]["site"][0]) if rows[0]["site"] else Text(without_stack(rows[0])))
+        out.print(line.append(f", {format_share(largest, whole)}"), overflow="fold")
 
 
 def _print_finding(out: Console, finding: dict[str, Any], top: int, several: bool) -> None:
@@ -70,7 +86,7 @@ def _print_finding(out: Console, finding: dict[str, Any], top: int, several: boo
         style="dim",
     )
     out.print(Text(finding["title"], style="bold"))
-    table = grid("", "", gap=1)
+    table = Grid("", "", gap=1)
     table.add_row(Text("Why", style="dim"), finding["why"])
     table.add_row(Text("Do", style="dim"), finding["next_step"])
     out.print(indented(table))

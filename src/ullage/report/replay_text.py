@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ullage.report.text import bar, console, grid, indented, site_text, size
-from ullage.units import format_bytes, format_share
+from ullage.report.grid import Grid
+from ullage.report.text import bar, console, indented, site_text, size
+from ullage.units import format_bytes, format_share, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+# The causes of ullage.explain in the same words; replay counts tails as rounding.
 _CAUSES = {
     "requested": "asked for by live tensors",
     "rounding": "rounding and tails",
@@ -24,18 +26,20 @@ _CAUSES = {
 }
 
 
-def print_replay(outcome: dict[str, Any]) -> None:
+def print_replay(outcome: dict[str, Any], *, num_devices: int = 1) -> None:
     """Print one policy's outcome beside the recorded one.
 
     Args:
         outcome: What `Outcome.to_json` returns, with the recorded one under "recorded".
+        num_devices: How many devices the recording has; the one replayed is named where there are several.
     """
     out = console()
     recorded = outcome["recorded"]
+    _print_device(out, outcome["device"], num_devices)
     out.print(_headline(outcome, recorded))
     if outcome["first_oom"]:
         _print_oom(out, outcome)
-    table = grid("", ">reserved", ">allocated", ">driver calls", ">retries", gap=3)
+    table = Grid("", ">reserved", ">allocated", ">driver calls", ">retries", gap=3)
     for name, row in (("recorded", recorded), ("replayed", outcome)):
         calls = f"{row['num_device_alloc']:,} + {row['num_device_free']:,}"
         retries = f"{row['num_retries']:,}" if row["num_retries"] is not None else ""
@@ -46,6 +50,11 @@ def print_replay(outcome: dict[str, Any]) -> None:
     out.print(indented(Text(certainty_words(outcome), style="dim")))
     out.print()
     _print_waste(out, outcome)
+
+
+def _print_device(out: Console, device: int, num_devices: int) -> None:
+    if num_devices > 1:
+        out.print(Text.assemble((f"GPU {device}", "bold"), f" of {num_devices} (--device N asks for another)"))
 
 
 def certainty_words(outcome: dict[str, Any]) -> str:
@@ -70,8 +79,7 @@ def _headline(outcome: dict[str, Any], recorded: dict[str, Any]) -> Text:
     else:
         more = "more" if change > 0 else "less"
         words = (
-            f"{format_bytes(abs(change))} {more} at the peak of reserved ({format_bytes(now)}, "
-            f"{'+' if change > 0 else '-'}{format_share(abs(change), before)})"
+            f"{format_bytes(abs(change))} {more} at the peak of reserved ({format_bytes(now)}, {_against(now, before)})"
         )
     return Text.assemble((outcome["policy"], "bold"), f"{cap}: {words}")
 
@@ -89,7 +97,7 @@ def _print_oom(out: Console, outcome: dict[str, Any]) -> None:
 def _print_waste(out: Console, outcome: dict[str, Any]) -> None:
     waste = outcome["waste"]
     whole = sum(waste.values())
-    table = grid(">bytes", f"where {size(whole)} reserved went", "")
+    table = Grid(">bytes", f"where {size(whole)} reserved went", "")
     for cause, label in _CAUSES.items():
         if waste.get(cause):
             style = "green" if cause == "requested" else "red"
@@ -97,41 +105,57 @@ def _print_waste(out: Console, outcome: dict[str, Any]) -> None:
     out.print(indented(table))
 
 
-def print_tuning(tuning: dict[str, Any], *, top: int) -> None:
-    """Print a search over settings.
+def print_tuning(tuning: dict[str, Any], *, top: int, num_devices: int = 1) -> None:
+    """Print a search over settings. Settings are never folded, so that they can be copied.
 
     Args:
         tuning: What `Tuning.to_json` returns.
         top: The number of candidates to list.
+        num_devices: How many devices the recording has; the one replayed is named where there are several.
     """
     out = console()
     best, baseline = tuning["best"], tuning["baseline"]
+    _print_device(out, tuning["device"], num_devices)
     out.print(Text(tuning["verdict"], style="bold"))
     if tuning["line"]:
         out.print()
-        out.print(indented(Text(tuning["line"], style="green"), 4), soft_wrap=True)
+        out.print(Text(f"    {tuning['line']}", style="green"), soft_wrap=True)
         out.print()
     for note in tuning["notes"]:
         out.print(indented(f"• {note}"))
     out.print(indented(Text(certainty_words(best), style="dim")))
     out.print()
-    table = grid(">reserved", ">against", ">driver calls", ">retries", "", "settings")
     rows = [baseline, *[row for row in tuning["candidates"] if row["policy"] != baseline["policy"]][:top]]
-    for row in rows:
-        change = row["peak_reserved_bytes"] - baseline["peak_reserved_bytes"]
-        against = (
-            ""
-            if row is baseline
-            else f"{'+' if change > 0 else '-' if change < 0 else ''}"
-            + (format_share(abs(change), baseline["peak_reserved_bytes"]) if change else "same")
-        )
-        table.add_row(
-            size(row["peak_reserved_bytes"]),
-            against,
-            f"{row['num_device_alloc'] + row['num_device_free']:,}",
-            f"{row['num_retries']:,}",
-            Text("oom", style="red") if row["outcome"] == "oom" else "",
-            row["policy"] + (" (recorded)" if row is baseline else ""),
-        )
-    out.print(indented(table))
-    out.print(indented(Text(f"{len(tuning['candidates'])} settings tried", style="dim")))
+    _print_candidates(out, rows, baseline)
+    out.print(indented(Text(f"{plural(len(tuning['candidates']), 'setting')} tried", style="dim")))
+
+
+def _print_candidates(out: Console, rows: list[dict[str, Any]], baseline: dict[str, Any]) -> None:
+    """Print each candidate's figures, and its settings below them."""
+    figures = [
+        ("reserved", "against", "driver calls", "retries"),
+        *(
+            (
+                size(row["peak_reserved_bytes"]),
+                "" if row is baseline else _against(row["peak_reserved_bytes"], baseline["peak_reserved_bytes"]),
+                f"{row['num_device_alloc'] + row['num_device_free']:,}",
+                f"{row['num_retries']:,}",
+            )
+            for row in rows
+        ),
+    ]
+    widths = [max(map(len, column)) for column in zip(*figures, strict=True)]
+    heading, *lines = ("  ".join(map(str.rjust, cells, widths)) for cells in figures)
+    out.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
+    for line, row in zip(lines, rows, strict=True):
+        settings = Text.assemble("    ", (row["policy"], "bold"), " (recorded)" if row is baseline else "")
+        if row["outcome"] == "oom":
+            settings.append(" (runs out of memory)", style="red")
+        out.print(Text(f"  {line}"), soft_wrap=True)
+        out.print(settings, soft_wrap=True)
+
+
+def _against(now: int, before: int) -> str:
+    if now == before:
+        return "same"
+    return f"{'+' if now > before else '-'}{format_share(abs(now - before), before)}"

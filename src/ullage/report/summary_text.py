@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ullage.report.text import console, grid, indented, plural, size
-from ullage.units import format_bytes, format_duration
+from ullage.report.grid import Grid
+from ullage.report.text import console, indented, size
+from ullage.units import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ def print_summary(summary: dict[str, Any], size_bytes: int) -> None:
     """
     out = console()
     out.print(Text(summary["path"], style="bold"), soft_wrap=True)
-    facts = grid("", "")
+    facts = Grid("", "")
     facts.add_row("torch", summary["torch_version"] or "not recorded")
     facts.add_row("file", f"{summary['format']}, {format_bytes(size_bytes)} of data")
     facts.add_row("settings", _settings_text(summary["settings"]))
@@ -66,7 +67,7 @@ def _print_device(out: Console, device: dict[str, Any]) -> None:
     if device["history"] != "complete":
         head.append(f" ({device['history_why']})", style="dim")
     out.print(head)
-    table = grid("", ">requested", ">allocated", ">active", ">reserved")
+    table = Grid("", ">requested", ">allocated", ">active", ">reserved")
     for name in ("peak", "end"):
         table.add_row(
             name, *(size(device[name][f"{word}_bytes"]) for word in ("requested", "allocated", "active", "reserved"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ullage.units import format_bytes
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SPARK = "▁▂▃▄▅▆▇█"
 _BAR_WIDTH = 16
+_COLUMNS, _LINES = 80, 25
+_MIN_COLUMNS = 40
 
 
 class _Trimmed(io.TextIOBase):
@@ -39,24 +41,26 @@ class _Trimmed(io.TextIOBase):
 
 
 def console() -> Console:
-    """Return a console for standard output; where that is no terminal, 80 columns and no blanks at line ends."""
+    """Return a console for standard output, of 40 columns at least.
+
+    Where that is no terminal: as many columns as COLUMNS says or 80, and no blanks at line ends.
+    """
     if sys.stdout.isatty():
-        return Console(file=sys.stdout, highlight=False)
-    return Console(file=cast("TextIO", _Trimmed(sys.stdout)), highlight=False, width=int(os.environ.get("COLUMNS", 80)))
+        file, (columns, lines) = sys.stdout, shutil.get_terminal_size()
+    else:
+        file, columns, lines = cast("TextIO", _Trimmed(sys.stdout)), _columns(), _LINES
+    # Both are given, so that rich does not read COLUMNS in its own way.
+    return Console(file=file, highlight=False, width=max(columns, _MIN_COLUMNS), height=lines)
+
+
+def _columns() -> int:
+    text = os.environ.get("COLUMNS", "")
+    return (int(text) if text.isdecimal() else 0) or _COLUMNS
 
 
 def indented(renderable: Any, left: int = 2) -> Padding:
     """Indent anything that can be printed."""
     return Padding(renderable, (0, 0, 0, left))
-
-
-def grid(*columns: str, gap: int = 2) -> Table:
-    """Return a table without lines; a column named with a leading ">" is right-aligned, an empty name has no heading."""
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=any(columns), header_style="dim")
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
-    return table
 
 
 def frame_text(frame: dict[str, Any]) -> Text:
@@ -95,6 +99,11 @@ def site_text(
     return text
 
 
+def without_stack(row: dict[str, Any], unknown: str = "(no Python stack)") -> str:
+    """Say why a row of a table names no line."""
+    return "(before the recording)" if row["newest_us"] is None else unknown
+
+
 def via_text(via: Iterable[dict[str, Any]], whole: int) -> Text:
     """Write the largest library frame inside a site, where it accounts for most of it."""
     for frame in via:
@@ -130,13 +139,3 @@ def sparkline(values: Sequence[int], width: int = 48) -> str:
 def size(size_bytes: int) -> str:
     """Write a size in a table's cell."""
     return format_bytes(size_bytes)
-
-
-def plural(number: int, one: str) -> str:
-    """Write a number with its noun.
-
-    Example:
-        >>> plural(1, "block"), plural(1200, "block")
-        ('1 block', '1,200 blocks')
-    """
-    return f"{number:,} {one}{'' if number == 1 else 's'}"

@@ -60,9 +60,10 @@ def _sign_of_wrapping(tables: _core.Tables, history: _core.History, begin: int, 
     if history.starts_inside_free:
         return "its first event completes a free whose request is gone"
     first_event_time, _ = tables.event_span(begin, end)
-    first_annotation = tables.first_annotation_time
-    if first_annotation is not None and first_annotation < first_event_time:
-        return "annotations are older than the first event"
+    # One that began before and ended after can have been entered just before a late start.
+    first_end = tables.first_annotation_end
+    if first_end is not None and first_end < first_event_time:
+        return "annotations ended before the first event"
     num_events = end - begin
     if num_events >= 500 and (num_events % 500 == 0 or num_events & (num_events - 1) == 0):
         return f"exactly {num_events:,} events: a full ring buffer"

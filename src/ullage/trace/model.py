@@ -13,6 +13,7 @@ from ullage.trace.completeness import Completeness, completeness_of
 from ullage.trace.sites import Sites
 from ullage.trace.snapshot import read_tables
 from ullage.trace.tables import NONE, Action, Blocks, BlockState, Counters, CounterSeries, Events, Layout, Segments
+from ullage.trace.torch_version import version_from_keys
 from ullage.units import format_duration
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Trace:
     @property
     def torch_version(self) -> str:
         """The torch version, as far as the file tells: its own word, or a range that its keys allow."""
-        return self.tables.torch_version or _version_from_keys(self.tables)
+        return self.tables.torch_version or version_from_keys(self.tables)
 
     def device(self, number: int | None = None) -> DeviceTrace:
         """Return one device; None is the one with the most events.
@@ -127,8 +128,8 @@ class DeviceTrace:
 
     @property
     def end(self) -> Counters:
-        """The four sums after the last event."""
-        return Counters(*self.history.end)
+        """The four sums at the end: over the file's own final segments, or where it has none, after the last event."""
+        return Counters(*(self.history.recorded_end or self.history.end))
 
     @property
     def span_us(self) -> tuple[int, int]:
@@ -237,6 +238,10 @@ class DeviceTrace:
         """Name a pool as PyTorch numbers it; `NONE` is the default pool."""
         return "default" if pool == NONE else "({}, {})".format(*self.trace.tables.pools[pool])
 
+    def device_free(self, event: int) -> int | None:
+        """Return what the driver had free at an out-of-memory event; None where it is not recorded."""
+        return dict(self.trace.tables.device_free).get(self._begin + event)
+
     def ooms(self) -> NDArray[np.int64]:
         """Return the events at which the allocator gave up."""
         import numpy as np
@@ -247,8 +252,9 @@ class DeviceTrace:
         """Return the event that an instant stands for; the state meant is the one after it.
 
         Args:
-            at: "peak" (of allocated bytes), "reserved_peak", "end", "oom" (the first), or a time in microseconds: since
-                the epoch, or since the first event when it is smaller than that.
+            at: "peak" (of allocated bytes), "reserved_peak" (while reserved is at its peak, when most is active), "end",
+                "oom" (the first), or a time in microseconds: since the epoch, or since the first event when it is
+                smaller than that.
 
         Returns:
             An event index; `NONE` is the state before the first event.
@@ -259,7 +265,7 @@ class DeviceTrace:
         if at == "peak":
             return self.history.peak_event[1]
         if at == "reserved_peak":
-            return self._served(self.history.peak_event[3])
+            return self.history.fullest_event
         if at == "end":
             return self.num_events - 1
         if at == "oom":
@@ -280,16 +286,18 @@ class DeviceTrace:
 
         return int(np.searchsorted(self.events.time_us, moment, side="right")) - 1
 
-    def _served(self, event: int) -> int:
-        """Return the allocation that a new segment was made for, if it follows at once."""
-        if event == NONE:
-            return NONE
+    def last_growth(self) -> int:
+        """Return the event at which reserved first reached its peak: the request that a new segment was made for.
+
+        Returns:
+            An event index; `NONE` where the peak was there before the first event.
+        """
+        event = self.history.peak_event[3]
         actions = self.events.action
         grows = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-        served = event
-        while served + 1 < self.num_events and actions[served] in grows:
-            served += 1
-        return served if actions[served] == Action.ALLOC else event
+        while event != NONE and event + 1 < self.num_events and actions[event] in grows:
+            event += 1
+        return event
 
     def counters_at(self, at: str | int) -> Counters:
         """Return the four sums at an instant.
@@ -380,22 +388,3 @@ def _layout_of(event: int, table: _core.LayoutTable) -> Layout:
         segment_bytes=table.segment_size,
         segment_of_block=segment_of_block,
     )
-
-
-# The first release that writes each key; the newest key present gives the lower bound. `pool_id` arrived in 2.12.
-_KEY_SINCE = (
-    ("pool_id", "2.12 or newer"),
-    ("user_metadata", "2.10 or 2.11"),
-    ("compile_context", "2.8 or 2.9"),
-    ("external_annotations", "2.5 to 2.7"),
-    ("allocator_settings", "2.3 or 2.4"),
-    ("time_us", "2.2"),
-    ("is_expandable", "2.1"),
-)
-
-
-def _version_from_keys(tables: _core.Tables) -> str:
-    if "category" in tables.seen_keys:
-        return ""  # made from a profile, which has keys of its own
-    seen = set(tables.seen_keys)
-    return next((version for key, version in _KEY_SINCE if key in seen), "2.0" if "history" in seen else "")

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from ullage import _core
 
-# Python files that are not the user's: installed packages, the standard library, code made at run time.
+# Python files that are not the user's: installed packages, the standard library, torch's own tree, code made at run time.
+_TORCH = re.compile(
+    r"(^|/)torch/(_\w+|nn|optim|cuda|autograd|utils|distributed|fx|amp|func|profiler|jit|backends|testing|library|ao|export|"
+    r"distributions|functional|serialization|random|storage|overrides|hub|masked|sparse|special|compiler)(/|\.py)"
+)
 _LIBRARY = re.compile(
-    r"(^|/)(site-packages|dist-packages)/|(^|/)lib(64)?/python\d|^<(frozen|string|__array)|(^|/)torch/|"
+    r"(^|/)(site-packages|dist-packages)/|(^|/)lib(64)?/python\d|^<(frozen|string|__array)|"
     r"^(contextlib|threading|functools|runpy|concurrent/futures/.*)\.py$|/torchinductor_|^<eval_with_key>"
 )
-_TORCH = re.compile(r"(^|/)torch/")
 # Native frames that every request passes through: the unwinder, the allocator, and what makes an empty tensor.
 _PLUMBING = re.compile(
     r"torch::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^c10::|at::detail::empty|at::empty|create_out|"
@@ -135,9 +138,9 @@ class Sites:
         is_python = frame.file.endswith((".py", ".ipynb")) or re.match(r"^<ipython-input|^/tmp/ipykernel", frame.file)
         if not is_python:
             return self._native_rank(frame)
-        if _LIBRARY.search(frame.file):
-            return 2 if _TORCH.search(frame.file) else 1
-        return 0
+        if _TORCH.search(frame.file):
+            return 2
+        return 1 if _LIBRARY.search(frame.file) else 0
 
     @staticmethod
     def _native_rank(frame: Frame) -> int:

@@ -22,25 +22,29 @@ _MAX_CELLS = 5_000_000
 _MAX_JUDGED = 200_000
 _MIN_REGULARITY = 0.5
 _TIE = 0.003
+_OPTIMIZER_RANK = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
     """Where the steps begin.
 
-    `starts` holds event indices, ascending; step k (from 1) is [starts[k - 1], starts[k]). `source` says in words what
-    marked them.
+    `starts` holds event indices, ascending: a mark in each step. Where a step begins with its mark, step k (from 1) is
+    [starts[k - 1], starts[k]). An optimizer's step comes late in an iteration: there `marks_end` is set, and step k is what
+    leads up to mark k, the first with the set-up before it. `source` says in words what made the marks.
     """
 
     starts: NDArray[np.int64]
     source: str
+    marks_end: bool = False
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def step_of(self, events: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the step that each event falls into; 0 is before the first."""
-        return np.searchsorted(self.starts, events, side="right")
+        passed = np.searchsorted(self.starts, events, side="right")
+        return np.minimum(passed + 1, len(self.starts)) if self.marks_end else passed
 
 
 def find_steps(device: DeviceTrace) -> Steps:
@@ -58,12 +62,12 @@ def _from_annotations(device: DeviceTrace) -> Steps | None:
             best = (rank, len(times), name, times)
     if best is None:
         return None
-    _, _, name, times = best
+    rank, _, name, times = best
     starts = np.unique(np.searchsorted(device.events.time_us, np.asarray(times, dtype=np.int64), side="left"))
     starts = starts[(starts > 0) & (starts < device.num_events)]
     if len(starts) < MIN_STEPS:
         return None
-    return Steps(starts=starts, source=f"annotation {name!r}")
+    return Steps(starts=starts, source=f"annotation {name!r}", marks_end=rank == _OPTIMIZER_RANK)
 
 
 def _rank_of_name(name: str) -> int:
@@ -71,7 +75,7 @@ def _rank_of_name(name: str) -> int:
     if name.startswith("ProfilerStep"):
         return 3
     if name.startswith("Optimizer.step#"):
-        return 2
+        return _OPTIMIZER_RANK
     return 1 if re.search(r"(?i)(?<![a-z])(train|training|step|iter|iteration|batch)(?![a-z])", name) else 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.recordings import path_of
 from tests.unit.cli.conftest import Command
 from tests.unit.conftest import Save
@@ -47,3 +49,16 @@ def test_a_second_file_that_is_not_there_is_exit_code_2(command: Command) -> Non
     done = command("diff", str(path_of("ctx_cycle")), "none.pickle")
     assert done.code == 2
     assert done.err.startswith("ullage: none.pickle")
+
+
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_wrong_instant_is_blamed_on_its_option(option: str, command: Command) -> None:
+    done = command("diff", str(path_of("ctx_cycle")), "--from", "0s", option, "xx")
+    assert done.code == 2
+    assert done.err.startswith(f"ullage: {option} 'xx' is no instant")
+
+
+def test_only_one_snapshot_can_come_from_standard_input(command: Command) -> None:
+    done = command("diff", "-", "-")
+    assert done.code == 2
+    assert "only one of the two" in done.err

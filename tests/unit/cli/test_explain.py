@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +76,7 @@ def test_the_peak_is_told_at_the_instant_asked_for(at: str, live_mib: int, comma
     one.free(first, second)
     one.alloc(10 * MIB)
     peaks = [one for one in findings(command, save(one), "--at", at) if one["kind"] == "peak"]
-    assert [peak["bytes"] for peak in peaks] == ([live_mib * MIB] if live_mib else [])
+    assert [peak["bytes"] for peak in peaks] == [live_mib * MIB]
 
 
 def test_the_instant_of_an_error_can_be_asked_for(command: Command) -> None:
@@ -118,3 +122,17 @@ def test_the_example_is_explained_with_its_leak_first(command: Command) -> None:
     assert done.code == 0
     assert "more every step" in done.out.splitlines()[2]
     assert "workloads.py:140" in done.out
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_a_dash_reads_standard_input_from_a_pipe_or_a_file(is_packed: bool, is_pipe: bool, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot"
+    content = EXAMPLE.read_bytes()
+    path.write_bytes(content if is_packed else lzma.decompress(content))
+    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", "explain", "-"]
+    with path.open("rb") as file:
+        given: dict[str, Any] = {"input": path.read_bytes()} if is_pipe else {"stdin": file}
+        done = subprocess.run(program, capture_output=True, check=False, **given)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"more every step" in done.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,63 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.startswith("GPU 0")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["explain", str(EXAMPLE)], 0),
+        (["explain", str(EXAMPLE), "--json", "--top", "1"], 0),
+        (["explain", str(EXAMPLE), "--fail-on", "warning"], 1),
+        (["explain", str(EXAMPLE), "--at", "noon"], 2),
+        (["--help"], 0),
+    ],
+)
+def test_the_exit_code_is_the_commands_whoever_reads_it(arguments: list[str], code: int) -> None:
+    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()  # before anything is written
+        error = running.stderr.read()
+    assert running.returncode == code
+    assert ("noon" in error) if code == 2 else (error == "")
+
+
+def test_a_full_disk_is_one_line_and_exit_code_2() -> None:
+    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", "explain", str(EXAMPLE)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "ullage: standard output cannot be written: No space left on device\n")
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(command: Command) -> None:
+    assert "Did you mean" in command("explian", "x").err
+
+
+def test_the_version_is_printed(command: Command) -> None:
+    assert command("--version") == (0, f"ullage {ullage.__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["explain", "info", "diff", "replay", "tune"])
+def test_every_command_speaks_json(name: str, command: Command) -> None:
+    extra = ["--from", "0s"] if name == "diff" else []
+    done = command(name, str(EXAMPLE), *extra, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)
+
+
+@pytest.mark.parametrize("columns", ["abc", "40"])
+@pytest.mark.parametrize("name", ["explain", "info", "diff", "replay", "tune"])
+def test_any_number_of_columns_is_written_in_words(
+    name: str, columns: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    extra = ["--from", "0s"] if name == "diff" else []
+    done = command(name, str(EXAMPLE), *extra)
+    assert (done.code, done.err) == (0, "")
+    lines = [line.strip() for line in done.out.splitlines()]
+    assert [pair for pair in pairwise(lines) if all(len(word) == 1 and word.isalpha() for word in pair)] == []
 
 
 def test_every_command_is_listed_in_the_help(command: Command) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.cli.options import parse_instant
+from ullage.cli.options import parse_instant, standard_input_path
 from ullage.errors import UllageError
 
 
@@ -33,3 +33,17 @@ def test_words_and_times_are_understood(text: str, instant: str | int) -> None:
 def test_anything_else_is_refused_with_what_would_do(text: str) -> None:
     with pytest.raises(UllageError, match=r"use peak, end, oom, or a time such as 1\.5s or 300ms"):
         parse_instant(text)
+
+
+def test_the_option_that_is_wrong_is_named() -> None:
+    with pytest.raises(UllageError, match=r"^--from 'noon' is no instant"):
+        parse_instant("noon", "--from")
+
+
+def test_a_dash_is_standard_input() -> None:
+    assert [standard_input_path(path) for path in ("-", "./-", "a.pickle", None)] == [
+        "/dev/stdin",
+        "./-",
+        "a.pickle",
+        None,
+    ]

@@ -38,7 +38,7 @@ def test_the_peak_can_be_asked_at_another_instant(load: Load) -> None:
     (at_peak,) = (finding for finding in ullage.explain(trace) if finding.kind == "peak")
     (at_end,) = (finding for finding in ullage.explain(trace, at="end") if finding.kind == "peak")
     assert (at_peak.bytes, at_end.bytes) == (12 * MIB, 2 * MIB)
-    assert at_end.title.startswith("At end: 2 MiB allocated in 1 blocks")
+    assert at_end.title.startswith("At the end: 2 MiB allocated in 1 block")
 
 
 def test_what_is_not_there_is_refused(load: Load) -> None:
@@ -55,4 +55,4 @@ def test_a_layout_without_history_is_explained_without_guesses(load: Load) -> No
     one = SnapshotBuilder()
     one.alloc(4 * MIB)
     trace = load(one.snapshot() | {"device_traces": []})
-    assert [finding.kind for finding in ullage.explain(trace)] == ["recording", "peak", "held"]
+    assert [finding.kind for finding in ullage.explain(trace)] == ["recording", "fragmentation", "peak", "held"]

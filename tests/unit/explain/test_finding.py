@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from ullage.explain import SEVERITIES, Finding
+from ullage.explain.finding import place
 from ullage.trace import Frame
 
 FINDING = Finding(
@@ -43,3 +44,12 @@ def test_a_finding_cannot_be_changed() -> None:
 
 def test_severities_rise() -> None:
     assert SEVERITIES == ("info", "warning", "error")
+
+
+def test_a_place_is_the_leading_frames_file_and_line() -> None:
+    assert (
+        place([{"file": "src/a.py", "line": 3, "function": "f"}, {"file": "b.py", "line": 4, "function": "g"}])
+        == "a.py:3"
+    )
+    assert place([{"file": "libcublas.so", "line": 0, "function": "f"}]) == "libcublas.so"
+    assert place([]) == "requests without a Python stack"

@@ -16,7 +16,7 @@ def test_what_was_never_freed_is_held_by_its_line(load: Load) -> None:
     (held,) = find_held(load(one).device())
     assert (held.bytes, held.severity, str(held.site[0])) == (12 * MIB, "info", "model.py:2 load")
     assert held.evidence["likely_cublas_workspace_bytes"] == 0
-    assert held.title == "Held at the end: 12 MiB in 1 blocks"
+    assert held.title == "Held at the end: 12 MiB in 1 block"
 
 
 @pytest.mark.parametrize("size", [0, 1000 * KIB])
@@ -37,3 +37,23 @@ def test_workspaces_of_each_stream_are_not_a_leak(workspace_bytes: int, load: Lo
     assert held.evidence["likely_cublas_workspace_bytes"] == held.bytes >= 3 * workspace_bytes
     assert "not a leak" in held.why
     assert "CUBLAS_WORKSPACE_CONFIG" in held.next_step
+
+
+def test_workspaces_on_many_streams_beside_a_few_bytes_are_a_reason_to_share_a_stream(load: Load) -> None:
+    one = SnapshotBuilder()
+    one.alloc(3 * MIB, "model.py:2 load")
+    for stream in range(4):
+        one.alloc(32 * MIB, "train.py:3 step", stream=stream)
+    (held,) = find_held(load(one).device())
+    assert held.title == "Held at the end: 131 MiB in 5 blocks; 128 MiB of it has the size of cuBLAS workspaces"
+    assert "on 4 streams" in held.why
+    assert "reuse one side stream" in held.next_step
+
+
+def test_workspaces_beside_much_else_are_not_the_answer(load: Load) -> None:
+    one = SnapshotBuilder()
+    one.alloc(30 * MIB, "model.py:2 load")
+    one.alloc(32 * MIB)
+    (held,) = find_held(load(one).device())
+    assert "cuBLAS" not in held.title
+    assert held.next_step.startswith("If the work was done by then")

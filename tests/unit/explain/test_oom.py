@@ -15,9 +15,9 @@ def refuse(one: SnapshotBuilder, size: int, **where: int) -> SnapshotBuilder:
     return one
 
 
-def split_by_one() -> SnapshotBuilder:
+def split_by_one(settings: dict[str, bool] | None = None) -> SnapshotBuilder:
     """Return a segment of 100 MiB: 40 free, 10 live, 50 free."""
-    one = SnapshotBuilder(limit_bytes=100 * MIB)
+    one = SnapshotBuilder(limit_bytes=100 * MIB, settings=settings)
     whole = one.alloc(100 * MIB, "train.py:3 load")
     one.free(whole)
     first = one.alloc(40 * MIB, "train.py:4 step")
@@ -90,3 +90,60 @@ def test_at_most_five_errors_are_told_and_all_are_counted(load: Load) -> None:
 
 def test_without_an_error_there_is_nothing_to_say(load: Load) -> None:
     assert find_oom(load(split_by_one()).device()) == []
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_expandable_segments_are_advised_only_where_they_are_not_set(is_set: bool, load: Load) -> None:
+    (oom,) = find_oom(load(refuse(split_by_one({"expandable_segments": is_set}), 60 * MIB)).device())
+    assert "would have fitted." in oom.next_step
+    assert ("expandable_segments:True" in oom.next_step) is not is_set
+
+
+@pytest.mark.parametrize(("device_free_mib", "is_limit"), [(19, False), (20, True)])
+def test_room_for_the_request_but_not_for_its_segment_is_no_limit(
+    device_free_mib: int, is_limit: bool, load: Load
+) -> None:
+    one = SnapshotBuilder(limit_bytes=MIB)
+    snapshot = refuse(one, 3 * MIB).snapshot()
+    snapshot["device_traces"][0][-1]["device_free"] = device_free_mib * MIB
+    (oom,) = find_oom(load(snapshot).device())
+    assert ("a limit set for this process" in oom.why) is is_limit
+
+
+def test_blocks_in_the_way_from_one_line_are_told_together(load: Load) -> None:
+    one = SnapshotBuilder(limit_bytes=100 * MIB)
+    one.free(one.alloc(100 * MIB))
+    parts = [
+        one.alloc(size * MIB, at) for size, at in ((20, "a.py:1 f"), (6, "a.py:1 f"), (4, "b.py:2 g"), (40, "c.py:3 h"))
+    ]
+    one.free(parts[3])
+    gap = one.alloc(40 * MIB, "c.py:3 h")
+    one.free(parts[0], gap)
+    (oom,) = find_oom(load(refuse(one, 99 * MIB)).device())
+    assert [row["bytes"] for row in oom.evidence["in_the_way"]] == [6 * MIB, 4 * MIB]
+    assert (
+        "2 blocks in the way: had 10 MiB from a.py:1 (6 MiB in 1 block) and b.py:2 (4 MiB in 1 block)" in oom.next_step
+    )
+
+
+def test_many_blocks_in_the_way_from_one_line_are_one_place(load: Load) -> None:
+    one = SnapshotBuilder(limit_bytes=100 * MIB)
+    one.free(one.alloc(100 * MIB))
+    for _ in range(3):
+        one.alloc(2 * MIB, "a.py:1 f")
+    (oom,) = find_oom(load(refuse(one, 99 * MIB)).device())
+    assert oom.next_step.startswith("3 blocks in the way: had 6 MiB from a.py:1 been freed")
+
+
+def test_holes_count_in_the_pool_that_the_request_was_made_in(load: Load) -> None:
+    one = SnapshotBuilder(limit_bytes=100 * MIB, records_pools=True)
+    pool = (1, 0)
+    one.free(one.alloc(100 * MIB, pool=pool))
+    first = one.alloc(40 * MIB, pool=pool)
+    one.alloc(10 * MIB, "train.py:5 keep", pool=pool)
+    one.free(first)
+    with pytest.raises(SimulatedOutOfMemoryError):
+        one.alloc(60 * MIB, "train.py:9 step", pool=pool)
+    (oom,) = find_oom(load(one).device())
+    assert oom.evidence["largest_hole_bytes"] == 50 * MIB
+    assert "1 block in the way" in oom.next_step

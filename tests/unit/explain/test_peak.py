@@ -25,7 +25,7 @@ def test_the_line_with_most_bytes_leads(load: Load) -> None:
 
 def test_another_instant_has_its_own_name_and_bytes(load: Load) -> None:
     (end,) = find_peak(load(up_and_down()).device(), "end")
-    assert end.title.startswith("At end: 12 MiB allocated")
+    assert end.title.startswith("At the end: 12 MiB allocated")
     assert end.evidence["reserved_bytes"] == 66 * MIB
     assert "54 MiB was in no live tensor" in end.why
 
@@ -36,10 +36,12 @@ def test_old_blocks_at_the_peak_are_pointed_out(load: Load) -> None:
     one.wait(70_000_000)
     one.alloc(12 * MIB)
     (peak,) = find_peak(load(one).device())
-    assert peak.next_step.startswith("30 MiB of it is old (over 60 s)")
+    assert peak.next_step.startswith("30 MiB of it is older than a minute")
 
 
-def test_where_nothing_lives_there_is_no_peak(load: Load) -> None:
+def test_where_nothing_lives_it_says_so(load: Load) -> None:
     one = SnapshotBuilder()
     one.free(one.alloc(700))
-    assert find_peak(load(one).device(), "end") == []
+    (end,) = find_peak(load(one).device(), "end")
+    assert (end.bytes, end.site) == (0, ())
+    assert end.why.startswith("Nothing was allocated.")

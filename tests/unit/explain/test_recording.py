@@ -62,3 +62,10 @@ def test_events_that_contradict_each_other_are_owned_up_to(load: Load) -> None:
     (conflicts,) = find_recording(load(snapshot).device())
     assert conflicts.evidence["conflicts"] >= 1
     assert "The first is event 4." in conflicts.why
+    assert conflicts.why.index("settings were changed") < conflicts.why.index("damaged")
+    assert "1 events" not in conflicts.title
+
+
+def test_one_block_from_before_is_told_in_the_singular(load: Load) -> None:
+    (late,) = find_recording(load(cut(2)).device())
+    assert late.why.startswith("1 block (12 MiB) was there before the first event;")

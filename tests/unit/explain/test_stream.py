@@ -65,3 +65,27 @@ def test_cached_blocks_of_a_stream_that_is_done_are_stranded(load: Load) -> None
 
 def test_a_stream_that_was_used_a_moment_ago_is_not_done(load: Load) -> None:
     assert find_stream(load(left_on_a_stream(2)).device()) == []
+
+
+def waiting(size: int, wait_us: int, *, completes: bool) -> SnapshotBuilder:
+    one = SnapshotBuilder()
+    address = one.alloc(size, "comm.py:3 gather")
+    one.request_free(address)
+    one.wait(wait_us)
+    one.alloc(700)
+    if completes:
+        one.complete_free(address)
+    return one
+
+
+def test_a_wait_that_was_over_at_once_cost_nothing(load: Load) -> None:
+    assert find_stream(load(waiting(40 * MIB, 100, completes=True)).device()) == []
+    (stream,) = find_stream(load(waiting(40 * MIB, 2_000, completes=True)).device())
+    assert stream.severity == "warning"
+    assert stream.why.endswith("1 block waited 2.03 ms at most.")
+
+
+def test_a_wait_whose_end_is_not_recorded_is_told_but_not_warned_of(load: Load) -> None:
+    (stream,) = find_stream(load(waiting(40 * MIB, 100, completes=False)).device())
+    assert stream.severity == "info"
+    assert stream.why.endswith("1 block was still waiting at the end of the recording, after 120 µs.")

@@ -38,8 +38,29 @@ def test_the_answer_comes_before_the_evidence(load: Load, capsys: pytest.Capture
 
 def test_where_nothing_is_wrong_it_says_so(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
     one = SnapshotBuilder()
+    one.alloc(12 * MIB, "train.py:3 step")
+    one.alloc(30 * MIB, "train.py:4 step")
+    lines = printed(one, load, capsys).splitlines()
+    assert lines[1] == "No warnings. What there is to know:"
+    assert lines[2].startswith("  • Peak: 42 MiB allocated in 2 blocks")
+    assert "    most of it: train.py:4 step, 71 %" in lines[3:5]
+
+
+def test_the_largest_of_many_owners_is_not_called_most(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    one = SnapshotBuilder()
+    for line in range(1, 5):
+        one.alloc((10 + 2 * line) * MIB, f"train.py:{line} step")
+    assert "    its largest part: train.py:4 step, 30 %" in printed(one, load, capsys).splitlines()[3:5]
+
+
+def test_the_owner_of_the_peak_may_be_unknown(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    one = SnapshotBuilder()
     one.alloc(12 * MIB)
-    assert "Nothing is wrong. What there is to know:" in printed(one, load, capsys)
+    trace = load(one)
+    (peak,) = [finding.to_json() for finding in ullage.explain(trace) if finding.kind == "peak"]
+    peak["evidence"]["by_site"][0]["site"] = []
+    print_findings(summary_json(trace), [peak], top=5)
+    assert "    most of it: (no Python stack), 100 %" in capsys.readouterr().out.splitlines()[3:5]
 
 
 def test_tables_stop_after_top_rows_and_say_what_is_left(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +78,7 @@ def test_several_devices_are_told_apart(load: Load, capsys: pytest.CaptureFixtur
         one.alloc(12 * MIB)
     text = printed(merged(*(one.snapshot() for one in devices)), load, capsys)
     assert "note peak  GPU 1" in text
+    assert "  • GPU 1: Peak: 12 MiB allocated" in text
 
 
 def test_a_file_without_devices_says_so(load: Load, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.report.text import bar, console, grid, plural, short_file, site_text, sparkline, via_text
+from ullage.report.grid import Grid
+from ullage.report.text import bar, console, short_file, site_text, sparkline, via_text
 
 FRAME = {"file": "/home/me/project/train.py", "line": 12, "function": "step"}
 LIBRARY = {"file": "/opt/site-packages/torch/nn/linear.py", "line": 5, "function": "forward", "bytes": 60}
@@ -55,14 +56,30 @@ def test_a_sparkline_goes_from_nothing_to_the_largest() -> None:
     assert len(sparkline(list(range(1000)))) == 48
 
 
-def test_a_noun_follows_its_number() -> None:
-    assert [plural(number, "block") for number in (0, 1, 1200)] == ["0 blocks", "1 block", "1,200 blocks"]
-
-
 def test_what_goes_to_a_file_is_80_columns_wide_without_blanks_at_the_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    table = grid("name", ">bytes")
+    table = Grid("name", ">bytes")
     table.add_row("word " * 40, "1")
     console().print(table)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [("100", 100), ("abc", 80), ("", 80), ("-5", 80), ("²", 80), ("0", 80), ("12", 40), ("39", 40), (None, 80)],
+)
+def test_columns_is_heeded_where_it_is_a_number_and_never_below_40(
+    columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert console().width == width
+
+
+@pytest.mark.parametrize(("columns", "width"), [("12", 40), ("100", 100)])
+def test_a_narrow_terminal_counts_as_40_columns_too(columns: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert console().width == width

@@ -39,7 +39,7 @@ def test_blocks_know_their_birth_their_free_and_their_death(load: Load) -> None:
     [
         ("peak", 2, [0, 1]),
         ("end", 4, [1]),
-        ("reserved_peak", 1, [0]),
+        ("reserved_peak", 2, [0, 1]),  # reserved was there before, but less was active
         (0, 0, []),
         (19, 1, [0]),
         (30, 3, [1]),  # its free was requested at this very event
