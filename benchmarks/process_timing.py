@@ -98,6 +98,5 @@ def machine() -> dict[str, Any]:
         "cpu": models[0] if models else "unknown",
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": os.uname().release,
         "python": sys.version.split()[0],
     }

@@ -54,6 +54,9 @@ void bind_policy(nb::module_& module) {
   policy.def(nb::init<>());
   policy.def_rw("cap", &CachingPolicy::cap);
   policy.def_rw("garbage_collection", &CachingPolicy::garbage_collection);
+  policy.def_rw("has_small_pool", &CachingPolicy::has_small_pool);
+  policy.def_rw("parts_streams", &CachingPolicy::parts_streams);
+  policy.def_rw("counts_requested", &CachingPolicy::counts_requested);
   policy.def_rw("descending_addresses", &CachingPolicy::descending_addresses);
 #define ULLAGE_SETTING(name)                                               \
   policy.def_prop_rw(                                                      \

@@ -41,27 +41,27 @@ bool CachingAllocator::request(const ModelRequest& request) {
     if (block == kNone) return false;
   }
   const Bytes size = layout_.block(block).size;
-  const bool splits = size > rounded && should_split(size, rounded, is_small(rounded), policy_.settings);
+  const bool splits = size > rounded && should_split(size, rounded, is_small_request(rounded), policy_.settings);
   layout_.allocate_front(block, splits ? rounded : size, request.size, request.id);
   const auto id = static_cast<std::size_t>(request.id);
   if (id >= block_of_.size()) block_of_.resize(std::max(id + 1, block_of_.size() * 2), kNone);
   block_of_[id] = block;
-  counters_.allocated += layout_.block(block).size;
-  counters_.active += layout_.block(block).size;
+  counters_.allocated += charge(layout_.block(block));
+  counters_.active += charge(layout_.block(block));
   return true;
 }
 
 void CachingAllocator::free_requested(std::int32_t id) {
   const std::int32_t block = block_of_[static_cast<std::size_t>(id)];
-  counters_.allocated -= layout_.block(block).size;
+  counters_.allocated -= charge(layout_.block(block));
   layout_.set_pending(block);
 }
 
 void CachingAllocator::free_completed(std::int32_t id) {
   std::int32_t& block = block_of_[static_cast<std::size_t>(id)];
   if (block == kNone) return;  // a retry waited for the GPU and completed it early
-  if (layout_.block(block).state == BlockState::kActiveAllocated) counters_.allocated -= layout_.block(block).size;
-  counters_.active -= layout_.block(block).size;
+  if (layout_.block(block).state == BlockState::kActiveAllocated) counters_.allocated -= charge(layout_.block(block));
+  counters_.active -= charge(layout_.block(block));
   layout_.release(block);
   block = kNone;
 }
@@ -71,9 +71,8 @@ void CachingAllocator::empty_cache() { release_cached(); }
 LayoutTable CachingAllocator::layout() const { return table_of(layout_); }
 
 std::int32_t CachingAllocator::find_free(const ModelRequest& request, Bytes rounded) {
-  const bool small = is_small(rounded);
-  if (collects_garbage() && !small && request.pool == kNone) index_.grow_older();
-  return index_.best_fit(request.pool, small, request.stream, rounded);
+  if (collects_garbage() && !is_small_request(rounded) && request.pool == kNone) index_.grow_older();
+  return index_.best_fit(request.pool, is_small_request(rounded), stream_of(request), rounded);
 }
 
 // alloc_block: a segment from the driver, or more of an expandable one.
@@ -83,9 +82,9 @@ std::int32_t CachingAllocator::grow(const ModelRequest& request, Bytes rounded) 
   if (policy_.settings.expandable_segments) return grow_expandable(request, rounded);
   LayoutSegment segment;
   segment.size = wanted;
-  segment.stream = request.stream;
+  segment.stream = stream_of(request);
   segment.pool = request.pool;
-  segment.pool_size = is_small(rounded) ? PoolSize::kSmall : PoolSize::kLarge;
+  segment.pool_size = is_small_request(rounded) ? PoolSize::kSmall : PoolSize::kLarge;
   segment.address = new_address(wanted);
   const std::int32_t row = layout_.add_segment(segment);
   counters_.reserved += wanted;
@@ -110,22 +109,21 @@ Address CachingAllocator::new_address(Bytes size) {
 }
 
 std::int32_t CachingAllocator::grow_expandable(const ModelRequest& request, Bytes rounded) {
-  const bool small = is_small(rounded);
   LayoutSegment like;
-  like.stream = request.stream;
+  like.stream = stream_of(request);
   like.pool = request.pool;
-  like.pool_size = small ? PoolSize::kSmall : PoolSize::kLarge;
+  like.pool_size = is_small_request(rounded) ? PoolSize::kSmall : PoolSize::kLarge;
   like.is_expandable = true;
   for (const auto& [kind, base] : reservations_) {
     if (kind.stream == like.stream && kind.pool == like.pool && kind.pool_size == like.pool_size) {
       like.address = base;
-      return place_expandable(like, rounded, granule_of(small));
+      return place_expandable(like, rounded, granule_of(is_small_request(rounded)));
     }
   }
   next_address_ -= kReservation;
   like.address = next_address_;
   reservations_.emplace_back(like, next_address_);
-  return place_expandable(like, rounded, granule_of(small));
+  return place_expandable(like, rounded, granule_of(is_small_request(rounded)));
 }
 
 // The lowest unmapped space of the reservation (with the free block before it) that the request fits into.
@@ -233,7 +231,7 @@ bool CachingAllocator::release_available(const ModelRequest& request, Bytes roun
   const Bytes limit = policy_.settings.max_split_size;
   if (limit == kUnlimited) return false;
   const Bytes key = std::max(rounded, limit);
-  std::vector<std::int32_t> oversize = index_.of_stream(request.pool, is_small(rounded), request.stream);
+  std::vector<std::int32_t> oversize = index_.of_stream(request.pool, is_small_request(rounded), stream_of(request));
   const auto large_enough = std::find_if(oversize.begin(), oversize.end(),
                                          [&](std::int32_t block) { return layout_.block(block).size >= key; });
   if (large_enough != oversize.end()) {

@@ -14,6 +14,9 @@ namespace ullage {
 
 struct CachingPolicy {
   AllocatorSettings settings;
+  bool has_small_pool = true;     // false: requests of every size share one pool
+  bool parts_streams = true;      // false: a block freed on one stream serves all
+  bool counts_requested = false;  // allocated counts what was asked for, not the rounded size
   Bytes cap = kUnlimited;         // what the process may take from the driver
   double garbage_collection = 0;  // threshold, a share of the cap; 0 or an unlimited cap: off
   bool descending_addresses =
@@ -41,6 +44,9 @@ class CachingAllocator : public AllocatorModel {
     std::int32_t block;
   };
 
+  bool is_small_request(Bytes rounded) const { return policy_.has_small_pool && is_small(rounded); }
+  std::int64_t stream_of(const ModelRequest& request) const { return policy_.parts_streams ? request.stream : 0; }
+  Bytes charge(const LayoutBlock& block) const { return policy_.counts_requested ? block.requested : block.size; }
   bool collects_garbage() const { return policy_.garbage_collection > 0 && policy_.cap != kUnlimited; }
   std::int32_t find_free(const ModelRequest& request, Bytes rounded);
   std::int32_t grow(const ModelRequest& request, Bytes rounded);

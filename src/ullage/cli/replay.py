@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ullage.cli.options import AsJson, Cap, Debug, DeviceNumber, File, parse_cap, print_json
+from ullage.errors import UllageError
 
 
 def replay(
@@ -15,6 +16,9 @@ def replay(
         str | None,
         typer.Option("--conf", metavar="SETTINGS", help="As in PYTORCH_CUDA_ALLOC_CONF; without: as recorded."),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Another allocator: cudaMallocAsync, arena.")
+    ] = None,
     cap: Cap = None,
     min_cap: Annotated[bool, typer.Option("--min-cap", help="Also find the smallest cap that serves it.")] = False,
     device: DeviceNumber = None,
@@ -22,12 +26,14 @@ def replay(
     debug: Debug = False,
 ) -> None:
     """Replay the recorded requests under other settings; exit with 1 if one fails."""
-    from ullage.replay import Simulation, parse_conf
+    from ullage.replay import Simulation, model_named, policy_from
     from ullage.trace import load
 
     trace = load(file)
     simulation = Simulation.of(trace, device)
-    policy = simulation.recorded if conf is None else parse_conf(conf)
+    if conf is not None and model is not None:
+        raise UllageError("--conf and --model ask for two different allocators: give one of them")
+    policy = model_named(model) if model else simulation.recorded if conf is None else policy_from(conf)
     cap_bytes = parse_cap(cap)
     outcome = simulation.outcome(policy, cap_bytes)
     recorded = simulation.recorded_outcome()

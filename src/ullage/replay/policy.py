@@ -119,11 +119,9 @@ def _roundup_conf(divisions: tuple[int, ...]) -> str:
         return ""
     if len(set(active)) == 1:
         return str(active[0])
-    # [64:8,256:4,>:2] sets each bucket up to a boundary; runs of equal buckets are written once.
-    parts = []
-    for bucket, value in enumerate(active[:-1]):
-        if value != active[bucket + 1]:
-            parts.append(f"{1 << bucket}:{max(value, 1)}")
+    # The first boundary sets all up to it, ">" all that follow; in between each power of two is named by itself.
+    changes = [bucket for bucket in range(_NUM_BUCKETS - 1) if active[bucket] != active[bucket + 1]]
+    parts = [f"{1 << bucket}:{max(active[bucket], 1)}" for bucket in range(changes[0], changes[-1] + 1)]
     return "[" + ",".join([*parts, f">:{max(active[-1], 1)}"]) + "]"
 
 

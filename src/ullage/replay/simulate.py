@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ullage import _core
 from ullage.errors import UllageError
+from ullage.replay.models import GrowingPool
 from ullage.replay.outcome import Certainty, FailedRequest, Outcome
 from ullage.replay.policy import Policy, recorded_policy
 
@@ -22,13 +23,13 @@ _MIN_CAP_STEP = 2 << 20
 
 
 def replay(
-    trace: Trace, policy: Policy | None = None, *, cap_bytes: int | None = None, device: int | None = None
+    trace: Trace, policy: Policy | GrowingPool | None = None, *, cap_bytes: int | None = None, device: int | None = None
 ) -> Outcome:
     """Simulate what a policy would have done with a recording's requests, in the recorded order.
 
     Args:
         trace: The recording.
-        policy: The settings; None: those it was recorded under.
+        policy: The settings, or another allocator; None: the settings it was recorded under.
         cap_bytes: A limit on reserved memory; None: none.
         device: The device's number; None: the one with the most events.
 
@@ -82,7 +83,7 @@ class Simulation:
             return []
         return [_core.with_waits_scaled(self.stream, factor) for factor in _WAITS]
 
-    def core_policy(self, policy: Policy, cap_bytes: int | None) -> _core.CachingPolicy:
+    def core_policy(self, policy: Policy | GrowingPool, cap_bytes: int | None) -> _core.CachingPolicy:
         """Return the core's policy; under the recorded settings it takes the recorded segment addresses."""
         core = policy.to_core(cap_bytes)
         core.descending_addresses = self.mostly_descending
@@ -100,11 +101,11 @@ class Simulation:
             return True
         return bool((addresses[1:] < addresses[:-1]).mean() >= 0.5)
 
-    def run(self, policy: Policy, cap_bytes: int | None) -> _core.Outcome:
+    def run(self, policy: Policy | GrowingPool, cap_bytes: int | None) -> _core.Outcome:
         """Run one policy once."""
         return _core.run_caching(self.stream, self.core_policy(policy, cap_bytes))
 
-    def outcome(self, policy: Policy | None = None, cap_bytes: int | None = None) -> Outcome:
+    def outcome(self, policy: Policy | GrowingPool | None = None, cap_bytes: int | None = None) -> Outcome:
         """Run one policy, and find out how sure the answer is."""
         policy = self.recorded if policy is None else policy
         core = self.core_policy(policy, cap_bytes)
@@ -155,7 +156,7 @@ class Simulation:
         )
 
     def _certainty(
-        self, policy: Policy, cap_bytes: int | None, main: _core.Outcome
+        self, policy: Policy | GrowingPool, cap_bytes: int | None, main: _core.Outcome
     ) -> tuple[Certainty, tuple[int, int] | None]:
         peaks = [main.peak_reserved]
         is_recorded = policy == self.recorded
@@ -167,6 +168,8 @@ class Simulation:
                     continue  # what it did is known
                 peaks.append(_core.run_caching(stream, core).peak_reserved)
         bounds = (min(peaks), max(peaks))
+        if isinstance(policy, GrowingPool) and policy.error_share:
+            bounds = (round(bounds[0] * (1 - policy.error_share)), round(bounds[1] * (1 + policy.error_share)))
         if self.device.completeness.kind != "complete":
             return "window", bounds
         return ("exact", None) if bounds[0] == bounds[1] else ("range", bounds)
@@ -183,7 +186,7 @@ class Simulation:
             site=self.device.trace.sites.user_stack(run.first_oom_site),
         )
 
-    def min_cap(self, policy: Policy) -> int:
+    def min_cap(self, policy: Policy | GrowingPool) -> int:
         """Return the smallest cap, in steps of 2 MiB, under which a policy serves every request of the recording.
 
         Cost: a run for each halving, about fifteen.
