@@ -4,7 +4,7 @@ cli
  v
 report
  v
-explain  replay  diff  plan  fleet  record  watch      each sees of the others what their __init__ exports
+explain  replay  diff  doctor  plan  fleet  record  watch      each sees of the others what their __init__ exports
  v
 trace
  v
@@ -36,7 +36,7 @@ from tests.architecture.source_tree import (
 FLOORS = [
     {"cli"},
     {"report"},
-    {"explain", "replay", "diff", "plan", "fleet", "record", "watch"},
+    {"explain", "replay", "diff", "doctor", "plan", "fleet", "record", "watch"},
     {"trace"},
     {"errors", "units", "callable_room"},
 ]

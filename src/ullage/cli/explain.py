@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from ullage.cli.options import AsJson, Debug, DeviceNumber, File, Mine, Top, parse_instant, print_json
+from ullage.cli.options import (
+    AsJson,
+    Debug,
+    DeviceNumber,
+    FailOn,
+    File,
+    Mine,
+    Top,
+    exit_on,
+    parse_instant,
+    print_json,
+)
 from ullage.cli.reading import read
-
-
-class _FailOn(StrEnum):
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def explain(
@@ -25,15 +29,12 @@ def explain(
     top: Top = 5,
     device: DeviceNumber = None,
     mine: Mine = None,
-    fail_on: Annotated[
-        _FailOn | None, typer.Option("--fail-on", help="Exit with 1 on a finding this severe or worse.")
-    ] = None,
+    fail_on: FailOn = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Explain where GPU memory went, and what to change."""
     trace = read(file, "ullage.explain", *([] if as_json else ["ullage.report.findings_text"]), mine=mine)
-    from ullage.explain import SEVERITIES
     from ullage.explain import explain as explain_trace
     from ullage.report.summary_json import summary_json
 
@@ -46,7 +47,4 @@ def explain(
         from ullage.report.findings_text import print_findings
 
         print_findings(summary, plain, top=top)
-    if fail_on is not None and any(
-        SEVERITIES.index(one.severity) >= SEVERITIES.index(fail_on.value) for one in findings
-    ):
-        raise typer.Exit(1)
+    exit_on(fail_on, (one.severity for one in findings))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ullage.cli import diff, explain, info, replay, tune
+from ullage.cli import diff, doctor, explain, info, replay, tune
 from ullage.cli.output import without_broken_pipes
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("explain", short_help="Why memory was short, and what to change")(ex
 app.command("info", short_help="What a recording holds, on one screen")(info.info)
 app.command("replay", short_help="What another allocator setting would have done")(replay.replay)
 app.command("tune", short_help="Which setting reserves least, and what it costs")(tune.tune)
+app.command("doctor", short_help="Settings that do nothing or are known to break")(doctor.doctor)
 app.command("diff", short_help="What grew between two snapshots or instants")(diff.diff)
 
 

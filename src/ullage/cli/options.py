@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +36,17 @@ Mine = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 Cap = Annotated[str | None, typer.Option("--cap", metavar="SIZE", help="The most that may be reserved, as in 24GiB.")]
+
+
+class Severity(StrEnum):
+    """How bad a finding or a piece of advice is, from the least."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+FailOn = Annotated[Severity | None, typer.Option("--fail-on", help="Exit with 1 on a finding this severe or worse.")]
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|min)?")
 _UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, None: 1}
@@ -73,6 +86,13 @@ def parse_cap(text: str | None) -> int | None:
         return parse_size(text)
     except ValueError as error:
         raise UllageError(f"--cap {error}") from None
+
+
+def exit_on(fail_on: Severity | None, found: Iterable[str]) -> None:
+    """End the command with exit code 1 if one of the severities found is as bad as --fail-on, or worse."""
+    order = list(Severity)
+    if fail_on is not None and any(order.index(Severity(one)) >= order.index(fail_on) for one in found):
+        raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:
