@@ -42,5 +42,6 @@ inline nb::object text(std::string_view bytes) {
 void bind_tables(nb::module_& module);
 void bind_history(nb::module_& module);
 void bind_models(nb::module_& module);
+void bind_placement(nb::module_& module);
 
 }  // namespace ullage::bindings

@@ -24,4 +24,5 @@ NB_MODULE(_core, module) {
   ullage::bindings::bind_tables(module);
   ullage::bindings::bind_history(module);
   ullage::bindings::bind_models(module);
+  ullage::bindings::bind_placement(module);
 }

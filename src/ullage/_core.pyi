@@ -315,3 +315,32 @@ def run_caching(
     stream: RequestStream, policy: CachingPolicy, stop_at_oom: bool = True, keep_reserved: bool = False
 ) -> Outcome: ...
 def waste_at_peak(stream: RequestStream, policy: CachingPolicy, outcome: Outcome) -> dict[str, int]: ...
+
+class Plan:
+    @property
+    def height(self) -> int: ...
+    @property
+    def largest_live(self) -> int: ...
+    @property
+    def offset(self) -> NDArray[numpy.int64]: ...
+
+def recorded_buffers(
+    stream: RequestStream,
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]: ...
+def place(
+    size: NDArray[numpy.int64],
+    begin: NDArray[numpy.int64],
+    end: NDArray[numpy.int64],
+    alignment: int,
+    enough: int,
+    max_steps: int,
+) -> Plan: ...
+def placement_problem(
+    size: NDArray[numpy.int64],
+    begin: NDArray[numpy.int64],
+    end: NDArray[numpy.int64],
+    offset: NDArray[numpy.int64],
+    alignment: int,
+    height: int,
+    largest_live: int,
+) -> str: ...

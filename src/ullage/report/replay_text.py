@@ -64,7 +64,8 @@ def certainty_words(outcome: dict[str, Any]) -> str:
     low, high = outcome["range_bytes"]
     span = f"{format_bytes(low)} to {format_bytes(high)}"
     if outcome["certainty"] == "window":
-        return f"the window of an incomplete history only: {span}, and what came before it is not in it"
+        answer = "" if low == high else f": {span}"
+        return f"holds for the recorded window only{answer}; the history before it is not in the file"
     return f"range: {span}, as ties in address order and waits for streams fall"
 
 
