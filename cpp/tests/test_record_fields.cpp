@@ -58,7 +58,7 @@ TEST_CASE("pool ids are pairs, each kept once") {
   CHECK_THROWS_AS(read_events({in_pool(Tuple{{"a", "b"}})}), TraceError);
 }
 
-TEST_CASE("events that go from pool to pool are no hang" * doctest::timeout(3)) {
+TEST_CASE("events that go from pool to pool are no hang" * doctest::timeout(10)) {
   std::string bytes = "\x80\x04" + text_op("action") +
                       "q\x01"
                       "0" +
