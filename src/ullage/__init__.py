@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ullage.errors import ReplayError, TraceError, UllageError
     from ullage.explain import Finding
     from ullage.explain.explain import explain
-    from ullage.replay import Outcome, Policy, Tuning, parse_conf, tune
+    from ullage.replay import Outcome, Placement, Policy, Tuning, parse_conf, place, tune
     from ullage.replay.simulate import replay
     from ullage.trace import DeviceTrace, Trace, load
 
@@ -27,6 +27,7 @@ __all__ = [
     "Diff",
     "Finding",
     "Outcome",
+    "Placement",
     "Policy",
     "ReplayError",
     "SiteChange",
@@ -39,6 +40,7 @@ __all__ = [
     "explain",
     "load",
     "parse_conf",
+    "place",
     "replay",
     "tune",
 ]
@@ -49,6 +51,7 @@ _ROOMS = {
     "Diff": "ullage.diff",
     "Finding": "ullage.explain",
     "Outcome": "ullage.replay",
+    "Placement": "ullage.replay",
     "Policy": "ullage.replay",
     "ReplayError": "ullage.errors",
     "SiteChange": "ullage.diff",
@@ -60,6 +63,7 @@ _ROOMS = {
     "explain": "ullage.explain",
     "load": "ullage.trace",
     "parse_conf": "ullage.replay",
+    "place": "ullage.replay",
     "replay": "ullage.replay",
     "tune": "ullage.replay",
 }

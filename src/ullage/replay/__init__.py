@@ -1,24 +1,32 @@
 """Replay: what another allocator policy would have done with a recording's requests."""
 
 from ullage.callable_room import make_callable
+from ullage.replay.minimalloc import Buffers, read_minimalloc
 from ullage.replay.models import MODELS, GrowingPool, model_named, policy_from
 from ullage.replay.outcome import Certainty, FailedRequest, Outcome
+from ullage.replay.placement import Placement, load_plan, place, place_buffers
 from ullage.replay.policy import Policy, parse_conf, recorded_policy
 from ullage.replay.simulate import Simulation, replay
 from ullage.replay.tuning import Tuning, tune
 
 __all__ = [
     "MODELS",
+    "Buffers",
     "Certainty",
     "FailedRequest",
     "GrowingPool",
     "Outcome",
+    "Placement",
     "Policy",
     "Simulation",
     "Tuning",
+    "load_plan",
     "model_named",
     "parse_conf",
+    "place",
+    "place_buffers",
     "policy_from",
+    "read_minimalloc",
     "recorded_policy",
     "replay",
     "tune",

@@ -52,6 +52,26 @@ def print_replay(outcome: dict[str, Any], *, num_devices: int = 1) -> None:
     _print_waste(out, outcome)
 
 
+def print_placement(placement: dict[str, Any]) -> None:
+    """Print how low one arena can be that holds everything.
+
+    Args:
+        placement: What `Placement.to_json` returns, with the recorded outcome under "recorded" where there is one.
+    """
+    out = console()
+    height, live = placement["height_bytes"], placement["largest_live_bytes"]
+    above = f"{format_share(height - live, live)} above the bound" if height > live else "as low as can be"
+    out.print(Text.assemble(("placement", "bold"), f": an arena of {format_bytes(height)} holds it all, {above}"))
+    out.print(indented(f"most that is live at once: {format_bytes(live)} ({live:,} of {height:,} bytes)"))
+    if "recorded" in placement:
+        out.print(indented(f"recorded peak of reserved: {format_bytes(placement['recorded']['peak_reserved_bytes'])}"))
+    if placement["cap_bytes"] is not None:
+        fits = "fits into" if placement["outcome"] == "ok" else "does not fit into"
+        out.print(indented(f"it {fits} {format_bytes(placement['cap_bytes'])} ({placement['cap_bytes']:,} bytes)"))
+    if placement.get("certainty") == "window":
+        out.print(indented(Text("of the window of an incomplete history only", style="dim")))
+
+
 def _print_device(out: Console, device: int, num_devices: int) -> None:
     if num_devices > 1:
         out.print(Text.assemble((f"GPU {device}", "bold"), f" of {num_devices} (--device N asks for another)"))
