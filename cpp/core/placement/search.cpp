@@ -52,7 +52,7 @@ bool Search::place_all(const Indices& waiting, Bytes frontier) {
 bool Search::can_fit(const Indices& waiting, Bytes frontier) {
   from_top_ = waiting;
   std::stable_sort(from_top_.begin(), from_top_.end(),
-            [&](std::uint32_t a, std::uint32_t b) { return lowest_[a] > lowest_[b]; });
+                   [&](std::uint32_t a, std::uint32_t b) { return lowest_[a] > lowest_[b]; });
   std::int64_t end = 0;
   for (const std::uint32_t i : waiting) end = std::max(end, section_.buffers[i].end);
   std::fill(above_.begin() + section_.buffers[waiting.front()].begin, above_.begin() + end, Bytes{0});
