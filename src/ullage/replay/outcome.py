@@ -57,7 +57,8 @@ class Outcome:
         waste: Reserved and not asked for at the peak of reserved, in bytes by cause.
         certainty: "exact"; "range" where ties in address order or waits for streams leave it open; "window" where the
             history is not complete and only its window was run.
-        range_bytes: The lowest and highest peak of reserved over what is left open; None where it is exact.
+        range_bytes: The lowest and highest peak of reserved over what is left open; None where it is exact, or not worked
+            out (the candidates of a search).
     """
 
     device: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,8 @@ def replay(
 
     Cost: about 0.1 µs an event, a few times over where ties or waits leave a range.
 
-    Source: CUDACachingAllocator.cpp, torch 2.11; 33 of 36 measured runs were met to the byte (torch 2.11, H200).
+    Source: CUDACachingAllocator.cpp, torch 2.11; all of 78 measured runs were met to the byte (torch 2.11, H200;
+    benchmarks/results/replay_cases.json).
     """
     return Simulation.of(trace, device).outcome(policy, cap_bytes)
 
@@ -111,19 +112,22 @@ class Simulation:
         core = self.core_policy(policy, cap_bytes)
         main = _core.run_caching(self.stream, core)
         certainty, bounds = self._certainty(policy, cap_bytes, main)
+        waste = _core.waste_at_peak(self.stream, core, main)
+        return replace(self.unranged(policy, cap_bytes, main), waste=waste, certainty=certainty, range_bytes=bounds)
+
+    def unranged(self, policy: Policy | GrowingPool, cap_bytes: int | None, run: _core.Outcome) -> Outcome:
+        """Return what one run did, before it is worked out how sure that is."""
         return Outcome(
             device=self.device.number,
             policy=policy.conf() or "default",
             cap_bytes=cap_bytes,
-            peak_reserved_bytes=main.peak_reserved,
-            peak_allocated_bytes=main.peak_allocated,
-            num_device_alloc=main.num_device_alloc,
-            num_device_free=main.num_device_free,
-            num_retries=main.num_retries,
-            first_oom=self.first_oom(main),
-            waste=_core.waste_at_peak(self.stream, core, main),
-            certainty=certainty,
-            range_bytes=bounds,
+            peak_reserved_bytes=run.peak_reserved,
+            peak_allocated_bytes=run.peak_allocated,
+            num_device_alloc=run.num_device_alloc,
+            num_device_free=run.num_device_free,
+            num_retries=run.num_retries,
+            first_oom=self.first_oom(run),
+            certainty="range",
         )
 
     def recorded_outcome(self) -> Outcome:

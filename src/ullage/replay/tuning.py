@@ -123,7 +123,7 @@ def tune(
         best_policy = simulation.recorded
     baseline = simulation.outcome(simulation.recorded, cap_bytes)
     best = baseline if not saves else simulation.outcome(best_policy, cap_bytes)
-    candidates = tuple(_brief(policy, run, cap_bytes, simulation) for policy, run in ranked)
+    candidates = tuple(simulation.unranged(policy, cap_bytes, run) for policy, run in ranked)
     return Tuning(
         device=simulation.device.number,
         baseline=baseline,
@@ -153,23 +153,6 @@ def _run_all(
 
 def _rank(run: _core.Outcome) -> tuple[bool, int, int]:
     return (run.num_ooms > 0, run.peak_reserved, run.num_device_alloc + run.num_device_free)
-
-
-def _brief(policy: Policy, run: _core.Outcome, cap_bytes: int | None, simulation: Simulation) -> Outcome:
-    bounds = (run.peak_reserved, run.peak_reserved)
-    return Outcome(
-        device=simulation.device.number,
-        policy=policy.conf() or "default",
-        cap_bytes=cap_bytes,
-        peak_reserved_bytes=run.peak_reserved,
-        peak_allocated_bytes=run.peak_allocated,
-        num_device_alloc=run.num_device_alloc,
-        num_device_free=run.num_device_free,
-        num_retries=run.num_retries,
-        first_oom=simulation.first_oom(run),
-        certainty="range",
-        range_bytes=bounds,
-    )
 
 
 def _variable(simulation: Simulation) -> str:
