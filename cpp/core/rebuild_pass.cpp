@@ -151,7 +151,7 @@ void Pass::on_alloc(EventIndex i) {
   if (wraps(address, rounded)) return note_conflict(i);
   if (options_.verify) {
     ++history_.verification.allocs;
-    if (alloc_matches(i, address, rounded, events_.stream[row(i)])) {
+    if (search_check_.alloc_matches(i, address, rounded)) {
       ++history_.verification.address_matches;
     } else if (history_.verification.first_mismatch == kNone) {
       history_.verification.first_mismatch = i;
@@ -326,7 +326,7 @@ void Pass::on_segment_alloc(EventIndex i) {
   LayoutSegment segment = segment_of(i);
   if (segment.size <= 0 || wraps(segment.address, segment.size)) return note_conflict(i);
   make_room_for_segment(i, segment);
-  if (options_.verify) predict_new_segment(i, segment.pool);
+  if (options_.verify) search_check_.predict_new_segment(i, segment.pool);
   segment.lifetime = add_segment_lifetime(i, segment, events_.site[row(i)]);
   layout_.add_segment(segment);
   add(Counter::kReserved, segment.size);
@@ -344,7 +344,7 @@ void Pass::on_map(EventIndex i) {
   LayoutSegment range = segment_of(i);
   if (range.size <= 0 || wraps(range.address, range.size)) return note_conflict(i);
   make_room_for_segment(i, range);
-  if (options_.verify) predict_new_segment(i, range.pool);
+  if (options_.verify) search_check_.predict_new_segment(i, range.pool);
   std::int32_t absorbed = kNone;
   const std::int32_t home = layout_.map_range(range, absorbed);
   add(Counter::kReserved, range.size);
@@ -382,35 +382,6 @@ void Pass::on_unmap(EventIndex i) {
   }
   counter(Counter::kReserved) -= size;
   ++history_.num_device_free;
-}
-
-// A segment is made only if no free block serves the request that comes right behind it.
-void Pass::predict_new_segment(EventIndex i, std::int32_t pool) {
-  if (run_end_ <= i) {
-    run_end_ = i + 1;
-    while (run_end_ < count_ && (events_.action[row(run_end_)] == Action::kSegmentMap ||
-                                 events_.action[row(run_end_)] == Action::kSegmentAlloc)) {
-      ++run_end_;
-    }
-  }
-  const EventIndex next = run_end_;
-  if (next >= count_ || events_.action[row(next)] != Action::kAlloc || predicted_for_ == next) return;
-  if (events_.stream[row(next)] != events_.stream[row(i)]) return;
-  const Bytes rounded = round_size(events_.size[row(next)], settings_);
-  predicted_for_ = next;
-  predicted_miss_ = index_.best_fit(pool, is_small(rounded), events_.stream[row(next)], rounded) == kNone;
-}
-
-bool Pass::alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream) {
-  const std::int32_t block = layout_.block_at(address);
-  if (predicted_for_ == i) {
-    return predicted_miss_ && block != kNone && layout_.block(block).state == BlockState::kInactive &&
-           layout_.block(block).size >= rounded;
-  }
-  const std::int32_t segment = layout_.segment_covering(address);
-  if (segment == kNone) return false;
-  const std::int32_t fit = index_.best_fit(layout_.segment(segment).pool, is_small(rounded), stream, rounded);
-  return fit != kNone && layout_.block(fit).address == address;
 }
 
 void Pass::finish() {

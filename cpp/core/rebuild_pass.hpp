@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "core/free_index.hpp"
 #include "core/history.hpp"
 #include "core/initial_state.hpp"
 #include "core/rebuild.hpp"
+#include "core/search_check.hpp"
 
 namespace ullage {
 
@@ -25,8 +25,8 @@ class Pass {
         initial_(initial),
         tails_(tails),
         options_(options),
-        index_(layout_, settings) {
-    if (options.verify) layout_.observe(&index_);
+        search_check_(events_, first_, count_, layout_, settings) {
+    if (options.verify) layout_.observe(&search_check_.observer());
   }
 
   void begin();
@@ -65,9 +65,6 @@ class Pass {
   void end_segment(EventIndex i, std::int32_t segment);
   void make_room_for_segment(EventIndex i, const LayoutSegment& segment);
 
-  void predict_new_segment(EventIndex i, std::int32_t pool);
-  bool alloc_matches(EventIndex i, Address address, Bytes rounded, std::int64_t stream);
-
   const Tables& tables_;
   const EventTable& events_;
   const std::int32_t device_;
@@ -78,15 +75,12 @@ class Pass {
   std::vector<Bytes>& tails_;
   const RebuildOptions& options_;
   Layout layout_;
-  FreeIndex index_;
+  SearchCheck search_check_;
   History history_;
   CounterValues now_{};
   bool completes_at_request_ = false;  // the recording skipped free_completed
   bool learned_ = false;
-  Bytes fullest_active_ = -1;         // while reserved is at its peak
-  EventIndex run_end_ = 0;            // behind the run of new segments that the last one belongs to
-  EventIndex predicted_for_ = kNone;  // the request for which a new segment was made
-  bool predicted_miss_ = false;       // no free block would have served it
+  Bytes fullest_active_ = -1;  // while reserved is at its peak
 };
 
 }  // namespace ullage
