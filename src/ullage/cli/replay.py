@@ -79,30 +79,19 @@ def _place_instance(file: str, model: str | None, cap: str | None, device: int |
 
 def _place_recording(file: str, cap: str | None, device: int | None) -> dict[str, Any]:
     """Place a recording's requests, in the form of every other policy's outcome."""
-    from ullage.replay import Outcome, Simulation, place
+    from ullage.replay import Simulation, place
+    from ullage.replay.placement import placement_outcome
     from ullage.trace import load
 
     trace = load(file)
     simulation = Simulation.of(trace, device)
     cap_bytes = parse_cap(cap)
     placement = place(trace, device=device)
-    height = placement.height_bytes
-    is_complete = simulation.device.completeness.kind == "complete"
-    outcome = Outcome(
-        device=simulation.device.number,
-        policy="placement",
-        cap_bytes=cap_bytes,
-        peak_reserved_bytes=height,
-        peak_allocated_bytes=placement.largest_live_bytes,
-        num_device_alloc=1,
-        num_device_free=0,
-        num_retries=0,
-        waste={"requested": placement.largest_live_bytes, "placement": height - placement.largest_live_bytes},
-        first_oom=None,
-        certainty="exact" if is_complete else "window",
-        range_bytes=None if is_complete else (height, height),
-    )
-    verdict = {"outcome": _verdict(height, cap_bytes), "recorded": simulation.recorded_outcome().to_json()}
+    outcome = placement_outcome(simulation, placement, cap_bytes)
+    verdict = {
+        "outcome": _verdict(placement.height_bytes, cap_bytes),
+        "recorded": simulation.recorded_outcome().to_json(),
+    }
     return outcome.to_json() | verdict | placement.to_json()
 
 

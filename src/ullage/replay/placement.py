@@ -12,6 +12,7 @@ import numpy as np
 from ullage import _core
 from ullage.errors import ReplayError
 from ullage.replay.minimalloc import Buffers
+from ullage.replay.outcome import Outcome
 from ullage.replay.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -125,6 +126,32 @@ def place_buffers(buffers: Buffers, *, alignment_bytes: int = 1, seconds: float 
         offsets=plan.offset,
         begins=buffers.begins,
         ends=buffers.ends,
+    )
+
+
+def placement_outcome(simulation: Simulation, placement: Placement, cap_bytes: int | None = None) -> Outcome:
+    """Return a plan in the form of every other policy's outcome: one driver allocation, and no retries.
+
+    Args:
+        simulation: The recording that was placed.
+        placement: Its plan.
+        cap_bytes: The limit that it was asked about; None: none.
+    """
+    height, live = placement.height_bytes, placement.largest_live_bytes
+    is_complete = simulation.device.completeness.kind == "complete"
+    return Outcome(
+        device=simulation.device.number,
+        policy="placement",
+        cap_bytes=cap_bytes,
+        peak_reserved_bytes=height,
+        peak_allocated_bytes=live,
+        num_device_alloc=1,
+        num_device_free=0,
+        num_retries=0,
+        waste={"requested": live, "placement": height - live},
+        first_oom=None,
+        certainty="exact" if is_complete else "window",
+        range_bytes=None if is_complete else (height, height),
     )
 
 
