@@ -6,7 +6,8 @@
 
 namespace ullage {
 namespace {
-constexpr std::uint64_t kMemoGap = 1 << 16;  // a memo index further ahead of the slots put is kept in a hash map
+constexpr std::uint64_t kMemoGap = 1 << 16;   // a memo index further ahead of the slots put is kept in a hash map
+constexpr std::size_t kSmallestBatch = 1000;  // both readers append a longer list in pieces of so many items or more
 constexpr std::size_t kRowLimit = std::size_t{1} << 31;
 }  // namespace
 
@@ -79,7 +80,7 @@ std::size_t ObjectBuilder::take_mark() {
 
 void ObjectBuilder::pop() {
   if (num_above_mark() > 0) {
-    stack_.pop_back();
+    stack_.pop();
   } else {
     take_mark();
   }
@@ -102,32 +103,31 @@ Sequence& ObjectBuilder::growing(std::size_t row) {
   return sequences_[row];
 }
 
-// A list that items are about to be added to.
-Sequence& ObjectBuilder::open_sequence(std::size_t row) {
-  Sequence& sequence = sequences_[row];
-  if (sequence.is_spent) fail("a list of frames to be complete before it is used", "one that goes on");
-  sequence.site_known = false;
-  return sequence;
-}
-
 void ObjectBuilder::append() {
   const Value item = top();
   growing(below_mark_as(ValueKind::kSequence, stack_.size() - 1)).items.push_back(item);
-  stack_.pop_back();
+  stack_.pop();
 }
 
 void ObjectBuilder::appends() {
   const std::size_t first = take_mark();
   Sequence& sequence = growing(below_mark_as(ValueKind::kSequence, first));
-  sequence.items.insert(sequence.items.end(), stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
-  stack_.resize(first);
+  const Value* const items = stack_.begin() + first;
+  const auto count = static_cast<std::size_t>(stack_.end() - items);
+  // A list that comes in one batch and holds frames alone is a stack: its items need no place of their own.
+  if (count > 0 && count < kSmallestBatch && sequence.items.empty() && collect_frames(items, stack_.end())) {
+    set_site(sequence, true);
+  } else {
+    sequence.items.insert(sequence.items.end(), items, stack_.end());
+  }
+  stack_.cut(first);
 }
 
 void ObjectBuilder::set_item() {
   if (num_above_mark() < 3) fail("a dictionary, a key and a value", "fewer values");
   const std::size_t first = stack_.size() - 2;
   add_pairs(below_mark_as(ValueKind::kDict, first), first);
-  stack_.resize(first);
+  stack_.cut(first);
 }
 
 void ObjectBuilder::set_items() {
@@ -135,14 +135,14 @@ void ObjectBuilder::set_items() {
   const std::size_t dict = below_mark_as(ValueKind::kDict, first);
   if ((stack_.size() - first) % 2 != 0) fail("pairs of keys and values", "a key without a value");
   add_pairs(dict, first);
-  stack_.resize(first);
+  stack_.cut(first);
 }
 
 void ObjectBuilder::sequence_from_mark() {
   const std::size_t first = take_mark();
   Sequence sequence;
-  sequence.items.assign(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
-  stack_.resize(first);
+  sequence.items.assign(stack_.begin() + first, stack_.end());
+  stack_.cut(first);
   push_empty_list();
   sequences_.back() = std::move(sequence);
 }
@@ -160,7 +160,7 @@ void ObjectBuilder::dict_from_mark() {
   dicts_.emplace_back();
   const std::size_t dict = dicts_.size() - 1;
   add_pairs(dict, first);
-  stack_.resize(first);
+  stack_.cut(first);
   push({ValueKind::kDict, dict});
 }
 
@@ -171,6 +171,7 @@ void ObjectBuilder::memo_put(std::uint64_t index) {
       memo_count_ += sparse_memo_.insert_or_assign(index, value).second;
       return;
     }
+    memo_has_holes_ |= index > memo_.size();
     memo_.resize(index + 1, Value(ValueKind::kUnset, 0));
   }
   const bool is_new = memo_[index].kind() == ValueKind::kUnset;
@@ -188,7 +189,7 @@ Value ObjectBuilder::take_root() {
   if (!marks_.empty() || stack_.size() != 1)
     fail("one finished object", std::to_string(stack_.size()) + " on the stack");
   const Value root = stack_.back();
-  stack_.clear();
+  stack_.cut(0);
   return root;
 }
 
@@ -212,6 +213,7 @@ void ObjectBuilder::add_pairs(std::size_t dict, std::size_t first) {
     const std::uint64_t keys = keys_from(first);
     seen_ |= keys;
     const RecordKind kind = classify(keys);
+    if (kind == RecordKind::kEvent && record.kind == RecordKind::kEmpty) return add_event(dict, first);
     if (kind != RecordKind::kGeneric) {
       const DictRecord before = record;
       record = {kind, new_row(kind)};
@@ -226,8 +228,17 @@ void ObjectBuilder::add_pairs(std::size_t dict, std::size_t first) {
       dicts_[dict] = record;
     }
   }
-  if (record.kind == RecordKind::kEvent) return set_event_fields(static_cast<std::size_t>(record.row), first);
   for (std::size_t i = first; i < stack_.size(); i += 2) set_field(dict, stack_[i], stack_[i + 1]);
+}
+
+// The dictionary is an event, whole with the stack's pairs from `first` on, as nearly every event is.
+void ObjectBuilder::add_event(std::size_t dict, std::size_t first) {
+  const std::size_t row = tables_.events.size_rows();
+  if (row >= kRowLimit - 1) fail("fewer than 2**31 events", "more");
+  Event event;
+  set_event_fields(event, row, first);
+  tables_.events.push_back(event);
+  dicts_[dict] = {RecordKind::kEvent, static_cast<std::int32_t>(row)};
 }
 
 RecordKind ObjectBuilder::classify(std::uint64_t keys) const {
@@ -244,13 +255,7 @@ std::int32_t ObjectBuilder::new_row(RecordKind kind) {
   switch (kind) {
     case RecordKind::kEvent:
       if (t.events.size_rows() >= kRowLimit - 1) fail("fewer than 2**31 events", "more");
-      t.events.action.push_back(Action::kOther);
-      t.events.address.push_back(0);
-      t.events.size.push_back(0);
-      t.events.stream.push_back(0);
-      t.events.time.push_back(0);
-      t.events.site.push_back(kNone);
-      t.events.pool.push_back(kNone);
+      t.events.push_back({});
       return static_cast<std::int32_t>(t.events.size_rows() - 1);
     case RecordKind::kFrame: return t.frames.intern({});
     case RecordKind::kSegment:

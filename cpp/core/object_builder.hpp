@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "core/keys.hpp"
 #include "core/tables.hpp"
 #include "core/value.hpp"
+#include "core/value_stack.hpp"
 
 namespace ullage {
 
@@ -42,21 +44,19 @@ class ObjectBuilder {
  public:
   ObjectBuilder(Tables& tables, const ByteReader& reader);
 
-  void push(Value value) { stack_.push_back(value); }
+  void push(Value value) { stack_.push(value); }
   void push_integer(std::int64_t number);
   void push_wide(const WideInt& number);
   void push_float(double number);
   void push_text(std::string_view text) {
     push({ValueKind::kText, static_cast<std::uint64_t>(strings().intern(text))});
   }
-  void push_empty_text() { push({ValueKind::kText, empty_text_}); }
-  void push_not_available() { push({ValueKind::kText, not_available_}); }
   void push_empty_dict();
   void push_empty_list();
 
   void mark() { marks_.push_back(stack_.size()); }
   void pop();
-  void pop_mark() { stack_.resize(take_mark()); }
+  void pop_mark() { stack_.cut(take_mark()); }
   void duplicate_top() { push(top()); }
 
   void append();
@@ -67,26 +67,30 @@ class ObjectBuilder {
   void sequence_of(std::size_t count);
   void dict_from_mark();
 
-  // Whether memo_get(index) would find a value in the dense part of the memo.
-  bool has_dense_memo(std::uint64_t index) const {
-    return index < memo_.size() && memo_[index].kind() != ValueKind::kUnset;
-  }
-  Value dense_memo(std::uint64_t index) const { return memo_[index]; }
-
   void memo_put(std::uint64_t index);
-  void memo_put_next() {
+  void memo_put_next() { memoize(top()); }
+  // As memo_put_next, for the value that is on top of the stack.
+  void memoize(Value value) {
     // In a pickle of Python's own, each memo goes to the end of a dense list.
-    if (memo_count_ == memo_.size() && num_above_mark() > 0) {
-      memo_.push_back(stack_.back());
+    if (memo_count_ == memo_.size()) {
+      memo_.push_back(value);
       ++memo_count_;
     } else {
       memo_put(memo_count_);
     }
   }
   void memo_get(std::uint64_t index) {
-    if (has_dense_memo(index)) return push(memo_[index]);
+    if (index < memo_.size() && memo_[index].kind() != ValueKind::kUnset) return push(memo_[index]);
     memo_get_sparse(index);
   }
+
+  // For the loop that runs nearly all of a pickle: the stack, and the memo unless it has holes (then nothing).
+  ValueStack& stack() { return stack_; }
+  std::span<const Value> whole_memo() const {
+    return memo_has_holes_ ? std::span<const Value>() : std::span<const Value>(memo_);
+  }
+  Value empty_text() const { return {ValueKind::kText, empty_text_}; }
+  Value not_available() const { return {ValueKind::kText, not_available_}; }
 
   // Makes room for a file of this size; memory is only touched as values arrive.
   void reserve_for(std::uint64_t file_bytes);
@@ -106,16 +110,16 @@ class ObjectBuilder {
   Value top();
   void memo_get_sparse(std::uint64_t index);
   std::size_t take_mark();
-  Sequence& open_sequence(std::size_t row);
   std::size_t below_mark_as(ValueKind kind, std::size_t first) const;
   Sequence& growing(std::size_t row);
   void add_pairs(std::size_t dict, std::size_t first);
   std::uint64_t keys_from(std::size_t first) const;
   RecordKind classify(std::uint64_t keys) const;
   std::int32_t new_row(RecordKind kind);
-  void set_event_fields(std::size_t row, std::size_t first);
+  void add_event(std::size_t dict, std::size_t first);
+  void set_event_fields(Event& event, std::size_t row, std::size_t first);
   void set_field(std::size_t dict, Value key, Value value);
-  void set_event_field(std::size_t row, Key key, Value value);
+  void set_event_field(Event& event, std::size_t row, Key key, Value value);
   void set_segment_field(std::size_t row, Key key, Value value);
   void set_block_field(std::size_t row, Key key, Value value);
   void set_annotation_field(std::size_t row, Key key, Value value);
@@ -123,10 +127,15 @@ class ObjectBuilder {
   void note_unknown(Value key);
 
   Action action_of_text(StringId text);
-  std::int64_t as_integer(Value value, Key key) const;
+  std::int64_t as_integer(Value value, Key key) const {
+    return value.kind() == ValueKind::kInt ? value.number() : as_rare_integer(value, key);
+  }
+  std::int64_t as_rare_integer(Value value, Key key) const;
   Address as_address(Value value, Key key) const;
   Bytes as_size(Value value, Key key) const;
   StringId as_text(Value value, Key key) const;
+  bool collect_frames(const Value* first, const Value* last);
+  void set_site(Sequence& sequence, bool is_stack);
   SiteId as_site(Value value);
   std::int32_t as_pool(Value value, Key key);
   std::string describe(Value value) const;
@@ -145,11 +154,12 @@ class ObjectBuilder {
 
   Tables& tables_;
   const ByteReader& reader_;
-  std::vector<Value> stack_;
+  ValueStack stack_;
   std::vector<std::size_t> marks_;
   Column<Value> memo_;
   std::unordered_map<std::uint64_t, Value> sparse_memo_;
   std::uint64_t memo_count_ = 0;
+  bool memo_has_holes_ = false;
   Column<DictRecord> dicts_;
   std::vector<Pairs> generic_;
   Column<Sequence> sequences_;

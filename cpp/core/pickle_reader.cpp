@@ -1,5 +1,8 @@
 // The pickle virtual machine, without the part that imports or calls anything.
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <span>
 #include <string>
 
 #include "core/error.hpp"
@@ -155,97 +158,174 @@ bool build_container(unsigned char op, ObjectBuilder& builder) {
   }
 }
 
-// Runs the opcodes that make up nearly all of a recording, as long as they are buffered and cannot fail. The first
-// other one is left to the caller.
+// The opcodes that make up nearly all of a recording, numbered densely: a jump by this number costs no comparison.
+enum class Common : std::uint8_t {
+  kOther,
+  kBinGet,
+  kLongBinGet,
+  kBinInt1,
+  kBinInt2,
+  kBinInt,
+  kLong1,
+  kShortText,
+  kMark,
+  kMemoize,
+  kEmptyDict,
+  kEmptyList,
+  kSetItems,
+  kAppends,
+};
+
+constexpr auto kCommonOf = [] {
+  std::array<Common, 256> common{};
+  common[kBinGet] = Common::kBinGet;
+  common[kLongBinGet] = Common::kLongBinGet;
+  common[kBinInt1] = Common::kBinInt1;
+  common[kBinInt2] = Common::kBinInt2;
+  common[kBinInt] = Common::kBinInt;
+  common[kLong1] = Common::kLong1;
+  common[kShortBinUnicode] = Common::kShortText;
+  common[kMark] = Common::kMark;
+  common[kMemoize] = Common::kMemoize;
+  common[kEmptyDict] = Common::kEmptyDict;
+  common[kEmptyList] = Common::kEmptyList;
+  common[kSetItems] = Common::kSetItems;
+  common[kAppends] = Common::kAppends;
+  return common;
+}();
+
+// Runs common opcodes as long as they are buffered and cannot fail. The first other one is left to the caller. What
+// changes with each opcode is held in registers: the next byte and the stack's top go back to their owners only when
+// somebody else needs them.
 void read_common(ByteReader& reader, ObjectBuilder& builder) {
   constexpr std::ptrdiff_t kLongest = 10;  // bytes that one of these opcodes may look at
+  ValueStack& stack = builder.stack();
   const char* p = reader.next();
-  const char* const end = reader.end();
+  Value* top = stack.top();
+  std::span<const Value> memo = builder.whole_memo();
   const auto operand = [&](auto& value) { __builtin_memcpy(&value, p + 1, sizeof value); };
-  while (end - p > kLongest) {
-    switch (static_cast<unsigned char>(*p)) {
-      case kBinGet: {
-        const auto index = static_cast<unsigned char>(p[1]);
-        if (!builder.has_dense_memo(index)) return reader.set_next(p);
-        builder.push(builder.dense_memo(index));
-        p += 2;
-        break;
-      }
-      case kLongBinGet: {
-        std::uint32_t index;
-        operand(index);
-        if (!builder.has_dense_memo(index)) return reader.set_next(p);
-        builder.push(builder.dense_memo(index));
-        p += 5;
-        break;
-      }
-      case kBinInt1:
-        builder.push(Value::integer(static_cast<unsigned char>(p[1])));
-        p += 2;
-        break;
-      case kBinInt2: {
-        std::uint16_t number;
-        operand(number);
-        builder.push(Value::integer(number));
-        p += 3;
-        break;
-      }
-      case kBinInt: {
-        std::int32_t number;
-        operand(number);
-        builder.push(Value::integer(number));
-        p += 5;
-        break;
-      }
-      case kLong1: {
-        const auto length = static_cast<unsigned char>(p[1]);
-        if (length == 0 || length > 7) return reader.set_next(p);
-        const std::int64_t number = short_long(p + 2, length);
-        if (!Value::fits(number)) return reader.set_next(p);
-        builder.push(Value::integer(number));
-        p += 2 + length;
-        break;
-      }
-      case kMark:
-        builder.mark();
-        ++p;
-        break;
-      case kMemoize:
-        if (builder.num_above_mark() == 0) return reader.set_next(p);
-        builder.memo_put_next();
-        ++p;
-        break;
-      case kShortBinUnicode:  // torch writes these two anew for each event
-        if (p[1] == 0) {
-          builder.push_empty_text();
-        } else if (p[1] == 3 && __builtin_memcmp(p + 2, "N/A", 3) == 0) {
-          builder.push_not_available();
-        } else {
-          return reader.set_next(p);
+  const auto give_back = [&] {
+    reader.set_next(p);
+    stack.set_top(top);
+  };
+  const auto take_again = [&] {
+    top = stack.top();
+    memo = builder.whole_memo();
+  };
+  const auto next_is = [&](Op op) { return static_cast<unsigned char>(*p) == op; };
+  // What was just pushed is nearly always memoized, and a container then filled from a mark.
+  const auto memoize = [&](Value pushed) {
+    if (!next_is(kMemoize)) return;
+    builder.memoize(pushed);
+    ++p;
+  };
+  const auto opened = [&] {
+    memoize(stack.back());
+    if (next_is(kMark)) {
+      builder.mark();
+      ++p;
+    }
+    take_again();
+  };
+  for (;;) {
+    // Each opcode is a byte at least and pushes one value at most.
+    const char* const stop = p + std::min(reader.end() - p - kLongest, stack.limit() - top);
+    if (p >= stop) return give_back();
+    while (p < stop) {
+      switch (kCommonOf[static_cast<unsigned char>(*p)]) {
+        case Common::kBinGet: {
+          const auto index = static_cast<unsigned char>(p[1]);
+          if (index >= memo.size()) return give_back();
+          *top++ = memo[index];
+          p += 2;
+          break;
         }
-        p += 2 + p[1];
-        break;
-      // These may fail: the error names the offset.
-      case kEmptyDict:
-        reader.set_next(++p);
-        builder.push_empty_dict();
-        break;
-      case kEmptyList:
-        reader.set_next(++p);
-        builder.push_empty_list();
-        break;
-      case kSetItems:
-        reader.set_next(++p);
-        builder.set_items();
-        break;
-      case kAppends:
-        reader.set_next(++p);
-        builder.appends();
-        break;
-      default: return reader.set_next(p);
+        case Common::kLongBinGet: {
+          std::uint32_t index;
+          operand(index);
+          if (index >= memo.size()) return give_back();
+          *top++ = memo[index];
+          p += 5;
+          break;
+        }
+        case Common::kBinInt1:
+          *top++ = Value::integer(static_cast<unsigned char>(p[1]));
+          p += 2;
+          break;
+        case Common::kBinInt2: {
+          std::uint16_t number;
+          operand(number);
+          *top++ = Value::integer(number);
+          p += 3;
+          break;
+        }
+        case Common::kBinInt: {
+          std::int32_t number;
+          operand(number);
+          *top++ = Value::integer(number);
+          p += 5;
+          break;
+        }
+        case Common::kLong1: {
+          const auto length = static_cast<unsigned char>(p[1]);
+          if (length == 0 || length > 7) return give_back();
+          const std::int64_t number = short_long(p + 2, length);
+          if (!Value::fits(number)) return give_back();
+          *top++ = Value::integer(number);
+          p += 2 + length;
+          break;
+        }
+        case Common::kShortText: {  // torch writes these two anew for each event
+          const auto length = static_cast<unsigned char>(p[1]);
+          const bool is_not_available = length == 3 && __builtin_memcmp(p + 2, "N/A", 3) == 0;
+          if (length != 0 && !is_not_available) return give_back();
+          *top++ = is_not_available ? builder.not_available() : builder.empty_text();
+          p += 2 + length;
+          memoize(top[-1]);
+          memo = builder.whole_memo();
+          break;
+        }
+        case Common::kMark:
+          stack.set_top(top);
+          builder.mark();
+          ++p;
+          break;
+        case Common::kMemoize:
+          stack.set_top(top);
+          if (builder.num_above_mark() == 0) return give_back();
+          memoize(top[-1]);
+          memo = builder.whole_memo();
+          break;
+        // These may fail: the error names the offset.
+        case Common::kEmptyDict:
+          ++p;
+          give_back();
+          builder.push_empty_dict();
+          opened();
+          break;
+        case Common::kEmptyList:
+          ++p;
+          give_back();
+          builder.push_empty_list();
+          opened();
+          break;
+        case Common::kSetItems:
+          ++p;
+          give_back();
+          builder.set_items();
+          take_again();
+          break;
+        case Common::kAppends:
+          ++p;
+          give_back();
+          builder.appends();
+          take_again();
+          break;
+        case Common::kOther: return give_back();
+        default: __builtin_unreachable();
+      }
     }
   }
-  reader.set_next(p);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::string ObjectBuilder::describe(Value value) const {
   }
 }
 
-std::int64_t ObjectBuilder::as_integer(Value value, Key key) const {
+std::int64_t ObjectBuilder::as_rare_integer(Value value, Key key) const {
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
   switch (value.kind()) {
@@ -102,28 +102,34 @@ StringId ObjectBuilder::as_text(Value value, Key key) const {
   return static_cast<StringId>(value.payload());
 }
 
+// Fills `stack_frames_` with the frames among some values; says whether all are.
+bool ObjectBuilder::collect_frames(const Value* first, const Value* last) {
+  stack_frames_.clear();
+  for (const Value* item = first; item != last; ++item) {
+    if (item->kind() != ValueKind::kDict) continue;
+    const DictRecord record = dicts_[item->row()];
+    if (record.kind == RecordKind::kFrame) stack_frames_.push_back(record.row);
+  }
+  return stack_frames_.size() == static_cast<std::size_t>(last - first);
+}
+
+// The sequence means the collected frames. If it holds nothing else, it gives up its items: many files write each stack
+// anew, and what the list held lives on in the site.
+void ObjectBuilder::set_site(Sequence& sequence, bool is_stack) {
+  sequence.site = stack_frames_.empty() ? kNone : tables_.sites.intern(stack_frames_);
+  sequence.site_known = true;
+  if (!is_stack) return;
+  sequence.items = {};
+  sequence.is_spent = true;
+}
+
 SiteId ObjectBuilder::as_site(Value value) {
   if (value.kind() == ValueKind::kNothing) return kNone;
   if (value.kind() != ValueKind::kSequence) fail("a list of frames", describe(value));
   Sequence& sequence = sequences_[value.row()];
   if (sequence.site_known) return sequence.site;
-  sequence.site_known = true;
-  sequence.site = kNone;
-  if (sequence.items.empty()) return kNone;
-  std::vector<FrameId>& frames = stack_frames_;
-  frames.clear();
-  for (const Value item : sequence.items) {
-    if (item.kind() == ValueKind::kDict && dicts_[item.row()].kind == RecordKind::kFrame) {
-      frames.push_back(dicts_[item.row()].row);
-    }
-  }
-  if (frames.empty()) return kNone;
-  sequence.site = tables_.sites.intern(frames);
-  // Many files write each stack anew: what the list held lives on in the site.
-  if (frames.size() == sequence.items.size()) {
-    sequence.items = {};
-    sequence.is_spent = true;
-  }
+  const bool is_stack = collect_frames(sequence.items.data(), sequence.items.data() + sequence.items.size());
+  set_site(sequence, is_stack && !sequence.items.empty());
   return sequence.site;
 }
 
@@ -160,7 +166,11 @@ void ObjectBuilder::set_field(std::size_t dict, Value key, Value value) {
   if (key.kind() != ValueKind::kText || key.row() >= kKeyTexts.size()) return note_unknown(key);
   const auto word = static_cast<Key>(key.payload());
   switch (record.kind) {
-    case RecordKind::kEvent: return set_event_field(row, word, value);
+    case RecordKind::kEvent: {
+      Event event = tables_.events.at(row);
+      set_event_field(event, row, word, value);
+      return tables_.events.set(row, event);
+    }
     case RecordKind::kSegment: return set_segment_field(row, word, value);
     case RecordKind::kBlock: return set_block_field(row, word, value);
     case RecordKind::kFrame: return set_frame_field(dict, word, value);
@@ -169,8 +179,9 @@ void ObjectBuilder::set_field(std::size_t dict, Value key, Value value) {
   }
 }
 
-// Called nine times an event.
-inline __attribute__((always_inline)) void ObjectBuilder::set_event_field(std::size_t row, Key key, Value value) {
+// Called nine times an event. `row` is the event's, also where it is not in the table yet.
+inline __attribute__((always_inline)) void ObjectBuilder::set_event_field(Event& event, std::size_t row, Key key,
+                                                                          Value value) {
   EventTable& events = tables_.events;
   const auto row_index = static_cast<std::int32_t>(row);
   const auto note = [&](auto& column) {
@@ -180,16 +191,16 @@ inline __attribute__((always_inline)) void ObjectBuilder::set_event_field(std::s
   switch (key) {
     case Key::kAction: {
       const StringId text = as_text(value, key);
-      events.action[row] = text == kNone ? Action::kOther : action_of_text(text);
-      if (events.action[row] == Action::kOther && text != kNone) events.other_action.emplace_back(row_index, text);
+      event.action = text == kNone ? Action::kOther : action_of_text(text);
+      if (event.action == Action::kOther && text != kNone) events.other_action.emplace_back(row_index, text);
       return;
     }
-    case Key::kAddr: events.address[row] = as_address(value, key); return;
-    case Key::kSize: events.size[row] = as_size(value, key); return;
-    case Key::kStream: events.stream[row] = as_integer(value, key); return;
-    case Key::kTimeUs: events.time[row] = as_integer(value, key); return;
-    case Key::kFrames: events.site[row] = as_site(value); return;
-    case Key::kPoolId: events.pool[row] = as_pool(value, key); return;
+    case Key::kAddr: event.address = as_address(value, key); return;
+    case Key::kSize: event.size = as_size(value, key); return;
+    case Key::kStream: event.stream = as_integer(value, key); return;
+    case Key::kTimeUs: event.time = as_integer(value, key); return;
+    case Key::kFrames: event.site = as_site(value); return;
+    case Key::kPoolId: event.pool = as_pool(value, key); return;
     case Key::kDeviceFree: events.device_free.emplace_back(row_index, as_integer(value, key)); return;
     case Key::kCategory: return note(events.category);
     case Key::kCompileContext: return note(events.compile_context);
@@ -198,12 +209,14 @@ inline __attribute__((always_inline)) void ObjectBuilder::set_event_field(std::s
   }
 }
 
-void ObjectBuilder::set_event_fields(std::size_t row, std::size_t first) {
-  for (std::size_t i = first; i < stack_.size(); i += 2) {
-    const Value key = stack_[i];
+// The stack's pairs from `first` on become fields of the event.
+void ObjectBuilder::set_event_fields(Event& event, std::size_t row, std::size_t first) {
+  const Value* const end = stack_.end();
+  for (const Value* pair = stack_.begin() + first; pair < end; pair += 2) {
+    const Value key = pair[0];
     if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) {
       seen_ |= std::uint64_t{1} << key.row();
-      set_event_field(row, static_cast<Key>(key.payload()), stack_[i + 1]);
+      set_event_field(event, row, static_cast<Key>(key.payload()), pair[1]);
     } else {
       note_unknown(key);
     }

@@ -55,7 +55,9 @@ const Value* ObjectBuilder::find(Value dict, Key key) const {
 
 const Sequence& ObjectBuilder::as_sequence(Value value, std::string_view what) const {
   if (value.kind() != ValueKind::kSequence) fail("a list of " + std::string(what), describe(value));
-  return sequences_[value.row()];
+  const Sequence& sequence = sequences_[value.row()];
+  if (sequence.is_spent) fail("a list of " + std::string(what), "a list of frames");
+  return sequence;
 }
 
 DictRecord ObjectBuilder::record_of(Value value, RecordKind kind, std::string_view what) const {
@@ -182,7 +184,8 @@ void ObjectBuilder::finish_segments(Value segments) {
     Address next = table.address[row];
     Bytes total = 0;
     if (table.blocks_begin[row] != kNone) {
-      for (const Value inner : sequences_[static_cast<std::size_t>(table.blocks_begin[row])].items) {
+      const Value blocks_list(ValueKind::kSequence, static_cast<std::uint64_t>(table.blocks_begin[row]));
+      for (const Value inner : as_sequence(blocks_list, "blocks").items) {
         const std::int32_t block = record_of(inner, RecordKind::kBlock, "a block (with 'state')").row;
         const auto block_row = static_cast<std::size_t>(block);
         if (block_taken[block_row]) fail("each block once", "a block that is listed twice");

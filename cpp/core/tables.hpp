@@ -40,20 +40,52 @@ struct PoolId {
   bool is_default() const { return first == 0 && second == 0; }
 };
 
+struct Event {
+  Action action = Action::kOther;
+  Address address = 0;  // 0 where the file has none
+  Bytes size = 0;
+  std::int64_t stream = 0;
+  TimeUs time = 0;
+  SiteId site = kNone;
+  std::int32_t pool = kNone;  // row of Tables::pools; kNone: not recorded (before torch 2.12)
+};
+
 // Events of every device in file order; a DeviceTrace names the rows of one device.
 struct EventTable {
   Column<Action> action;
-  Column<Address> address;  // 0 where the file has none
+  Column<Address> address;
   Column<Bytes> size;
   Column<std::int64_t> stream;
   Column<TimeUs> time;
   Column<SiteId> site;
-  Column<std::int32_t> pool;  // row of Tables::pools; kNone: not recorded (before torch 2.12)
+  Column<std::int32_t> pool;
   // What few rows have, as (row, value) ascending by row.
   std::vector<std::pair<std::int32_t, Bytes>> device_free;  // of oom events
   std::vector<std::pair<std::int32_t, StringId>> category, compile_context, user_metadata, other_action;
 
   std::size_t size_rows() const { return action.size(); }
+
+  Event at(std::size_t row) const {
+    return {action[row], address[row], size[row], stream[row], time[row], site[row], pool[row]};
+  }
+  void set(std::size_t row, const Event& event) {
+    action[row] = event.action;
+    address[row] = event.address;
+    size[row] = event.size;
+    stream[row] = event.stream;
+    time[row] = event.time;
+    site[row] = event.site;
+    pool[row] = event.pool;
+  }
+  void push_back(const Event& event) {
+    action.push_back(event.action);
+    address.push_back(event.address);
+    size.push_back(event.size);
+    stream.push_back(event.stream);
+    time.push_back(event.time);
+    site.push_back(event.site);
+    pool.push_back(event.pool);
+  }
 };
 
 struct SegmentTable {
