@@ -46,7 +46,7 @@ class LargePageAllocator {
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  static constexpr std::size_t kThreshold = 2 * kHugePage;
+  static constexpr std::size_t kThreshold = kHugePage / 2;
 };
 
 template <typename T>

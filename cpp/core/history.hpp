@@ -29,6 +29,14 @@ struct BlockLifetimes {
   Column<std::uint8_t> is_open;  // 1: the size may be larger by a tail that the history leaves open
 
   std::size_t size_rows() const { return birth.size(); }
+  void reserve(std::size_t rows) {
+    for (auto* column : {&birth, &free_requested, &death}) column->reserve(rows);
+    for (auto* column : {&size, &requested_size}) column->reserve(rows);
+    address.reserve(rows);
+    site.reserve(rows);
+    segment.reserve(rows);
+    is_open.reserve(rows);
+  }
 };
 
 // One row for each driver allocation, or mapped range of an expandable segment.

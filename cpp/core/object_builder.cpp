@@ -103,9 +103,17 @@ Sequence& ObjectBuilder::growing(std::size_t row) {
   return sequences_[row];
 }
 
+Column<Value>& ObjectBuilder::items_to_fill(Sequence& sequence) {
+  if (sequence.items == kNone) {
+    sequence.items = static_cast<std::int32_t>(item_lists_.size());
+    item_lists_.emplace_back();
+  }
+  return item_lists_[static_cast<std::size_t>(sequence.items)];
+}
+
 void ObjectBuilder::append() {
   const Value item = top();
-  growing(below_mark_as(ValueKind::kSequence, stack_.size() - 1)).items.push_back(item);
+  items_to_fill(growing(below_mark_as(ValueKind::kSequence, stack_.size() - 1))).push_back(item);
   stack_.pop();
 }
 
@@ -115,10 +123,11 @@ void ObjectBuilder::appends() {
   const Value* const items = stack_.begin() + first;
   const auto count = static_cast<std::size_t>(stack_.end() - items);
   // A list that comes in one batch and holds frames alone is a stack: its items need no place of their own.
-  if (count > 0 && count < kSmallestBatch && sequence.items.empty() && collect_frames(items, stack_.end())) {
+  if (count > 0 && count < kSmallestBatch && sequence.items == kNone && collect_frames(items, stack_.end())) {
     set_site(sequence, true);
-  } else {
-    sequence.items.insert(sequence.items.end(), items, stack_.end());
+  } else if (count > 0) {
+    Column<Value>& list = items_to_fill(sequence);
+    list.insert(list.end(), items, stack_.end());
   }
   stack_.cut(first);
 }
@@ -140,11 +149,10 @@ void ObjectBuilder::set_items() {
 
 void ObjectBuilder::sequence_from_mark() {
   const std::size_t first = take_mark();
-  Sequence sequence;
-  sequence.items.assign(stack_.begin() + first, stack_.end());
+  Column<Value> items(stack_.begin() + first, stack_.end());
   stack_.cut(first);
   push_empty_list();
-  sequences_.back() = std::move(sequence);
+  if (!items.empty()) items_to_fill(sequences_.back()) = std::move(items);
 }
 
 void ObjectBuilder::sequence_of(std::size_t count) {

@@ -27,9 +27,10 @@ struct DictRecord {
   std::int32_t row = kNone;
 };
 
+// A list, tuple or set. Most are stacks, whose items nobody needs, so the items lie elsewhere.
 struct Sequence {
-  std::vector<Value> items;
-  SiteId site = kNone;  // what the items mean as a stack, once asked
+  std::int32_t items = kNone;  // row of ObjectBuilder's item lists; kNone: empty, or given up
+  SiteId site = kNone;         // what the items mean as a stack, once asked
   bool site_known = false;
   bool is_spent = false;  // its items were given up when it became a stack
 };
@@ -142,12 +143,17 @@ class ObjectBuilder {
 
   const Pairs* generic(Value value) const;
   const Value* find(Value dict, Key key) const;
-  const Sequence& as_sequence(Value value, std::string_view what) const;
+  std::span<const Value> items_of(const Sequence& sequence) const {
+    if (sequence.items == kNone) return {};
+    return item_lists_[static_cast<std::size_t>(sequence.items)];
+  }
+  Column<Value>& items_to_fill(Sequence& sequence);
+  std::span<const Value> as_items(Value value, std::string_view what) const;
   DictRecord record_of(Value value, RecordKind kind, std::string_view what) const;
   void finish_events(Value traces);
   void finish_segments(Value segments);
   void finish_annotations(Value annotations);
-  void reorder_events(const std::vector<std::int32_t>& rows);
+  void reorder_events(const Column<std::int32_t>& rows);
   void flatten_settings(const std::string& prefix, Value value, int depth);
   void read_root(Value root);
   void set_legacy_history(std::size_t row, Value history);
@@ -163,6 +169,7 @@ class ObjectBuilder {
   Column<DictRecord> dicts_;
   std::vector<Pairs> generic_;
   Column<Sequence> sequences_;
+  std::vector<Column<Value>> item_lists_;
   std::vector<WideInt> wide_;
   std::vector<double> floats_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int32_t> pool_rows_;

@@ -219,14 +219,6 @@ void read_common(ByteReader& reader, ObjectBuilder& builder) {
     builder.memoize(pushed);
     ++p;
   };
-  const auto opened = [&] {
-    memoize(stack.back());
-    if (next_is(kMark)) {
-      builder.mark();
-      ++p;
-    }
-    take_again();
-  };
   for (;;) {
     // Each opcode is a byte at least and pushes one value at most.
     const char* const stop = p + std::min(reader.end() - p - kLongest, stack.limit() - top);
@@ -298,17 +290,19 @@ void read_common(ByteReader& reader, ObjectBuilder& builder) {
           break;
         // These may fail: the error names the offset.
         case Common::kEmptyDict:
+        case Common::kEmptyList: {
+          const bool is_dict = next_is(kEmptyDict);
           ++p;
           give_back();
-          builder.push_empty_dict();
-          opened();
+          is_dict ? builder.push_empty_dict() : builder.push_empty_list();
+          memoize(stack.back());
+          if (next_is(kMark)) {
+            builder.mark();
+            ++p;
+          }
+          take_again();
           break;
-        case Common::kEmptyList:
-          ++p;
-          give_back();
-          builder.push_empty_list();
-          opened();
-          break;
+        }
         case Common::kSetItems:
           ++p;
           give_back();

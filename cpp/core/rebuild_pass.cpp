@@ -1,6 +1,7 @@
 #include "core/rebuild_pass.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "core/error.hpp"
 
@@ -75,12 +76,11 @@ bool Pass::ends_pending() const {
 }
 
 void Pass::begin() {
-  bool has_request = false, has_completion = false;
-  for (EventIndex i = 0; i < count_ && !has_completion; ++i) {
-    has_request |= events_.action[row(i)] == Action::kFreeRequested;
-    has_completion |= events_.action[row(i)] == Action::kFreeCompleted;
-  }
-  completes_at_request_ = has_request && !has_completion && !ends_pending();
+  const std::span actions(events_.action.data() + first_, static_cast<std::size_t>(count_));
+  const auto count_of = [&](Action action) { return std::count(actions.begin(), actions.end(), action); };
+  completes_at_request_ =
+      count_of(Action::kFreeRequested) > 0 && count_of(Action::kFreeCompleted) == 0 && !ends_pending();
+  history_.blocks.reserve(initial_.blocks.size() + static_cast<std::size_t>(count_of(Action::kAlloc)));
 
   for (LayoutSegment segment : initial_.segments) {
     segment.lifetime = add_segment_lifetime(kNone, segment, kNone);

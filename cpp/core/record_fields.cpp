@@ -119,7 +119,8 @@ void ObjectBuilder::set_site(Sequence& sequence, bool is_stack) {
   sequence.site = stack_frames_.empty() ? kNone : tables_.sites.intern(stack_frames_);
   sequence.site_known = true;
   if (!is_stack) return;
-  sequence.items = {};
+  if (sequence.items != kNone) item_lists_[static_cast<std::size_t>(sequence.items)] = {};
+  sequence.items = kNone;
   sequence.is_spent = true;
 }
 
@@ -128,17 +129,17 @@ SiteId ObjectBuilder::as_site(Value value) {
   if (value.kind() != ValueKind::kSequence) fail("a list of frames", describe(value));
   Sequence& sequence = sequences_[value.row()];
   if (sequence.site_known) return sequence.site;
-  const bool is_stack = collect_frames(sequence.items.data(), sequence.items.data() + sequence.items.size());
-  set_site(sequence, is_stack && !sequence.items.empty());
+  const std::span<const Value> items = items_of(sequence);
+  const bool is_stack = collect_frames(items.data(), items.data() + items.size());
+  set_site(sequence, is_stack && !items.empty());
   return sequence.site;
 }
 
 std::int32_t ObjectBuilder::as_pool(Value value, Key key) {
   if (value.kind() == ValueKind::kNothing) return kNone;
-  if (value.kind() != ValueKind::kSequence || sequences_[value.row()].items.size() != 2) {
-    fail("a pair of integers for " + quoted(key), describe(value));
-  }
-  const auto& items = sequences_[value.row()].items;
+  const std::span<const Value> items =
+      value.kind() == ValueKind::kSequence ? items_of(sequences_[value.row()]) : std::span<const Value>();
+  if (items.size() != 2) fail("a pair of integers for " + quoted(key), describe(value));
   const PoolId id{as_integer(items[0], key), as_integer(items[1], key)};
   const auto next = static_cast<std::int32_t>(tables_.pools.size());
   const auto [found, is_new] = pool_rows_.try_emplace({id.first, id.second}, next);
@@ -286,8 +287,8 @@ void ObjectBuilder::set_block_field(std::size_t row, Key key, Value value) {
 
 // torch 2.0 keeps a block's stack and requested size in `history`, newest first.
 void ObjectBuilder::set_legacy_history(std::size_t row, Value history) {
-  if (history.kind() != ValueKind::kSequence || sequences_[history.row()].items.empty()) return;
-  const Value newest = sequences_[history.row()].items.front();
+  if (history.kind() != ValueKind::kSequence || items_of(sequences_[history.row()]).empty()) return;
+  const Value newest = items_of(sequences_[history.row()]).front();
   constexpr std::size_t kMaxKeys = 64;  // it has three; a long one, shared by many blocks, would be searched for each
   if (const Pairs* pairs = generic(newest); pairs == nullptr || pairs->size() > kMaxKeys) return;
   if (const Value* size = find(newest, Key::kRealSize)) set_block_field(row, Key::kRequestedSize, *size);

@@ -10,7 +10,7 @@ namespace ullage {
 namespace {
 
 template <typename Table>
-void gather(Table& column, const std::vector<std::int32_t>& rows) {
+void gather(Table& column, std::span<const std::int32_t> rows) {
   Table out;
   out.reserve(rows.size());
   for (const std::int32_t row : rows) out.push_back(column[static_cast<std::size_t>(row)]);
@@ -53,11 +53,11 @@ const Value* ObjectBuilder::find(Value dict, Key key) const {
   return nullptr;
 }
 
-const Sequence& ObjectBuilder::as_sequence(Value value, std::string_view what) const {
+std::span<const Value> ObjectBuilder::as_items(Value value, std::string_view what) const {
   if (value.kind() != ValueKind::kSequence) fail("a list of " + std::string(what), describe(value));
   const Sequence& sequence = sequences_[value.row()];
   if (sequence.is_spent) fail("a list of " + std::string(what), "a list of frames");
-  return sequence;
+  return items_of(sequence);
 }
 
 DictRecord ObjectBuilder::record_of(Value value, RecordKind kind, std::string_view what) const {
@@ -116,18 +116,18 @@ void ObjectBuilder::read_root(Value root) {
 
 void ObjectBuilder::finish_events(Value traces) {
   const std::size_t num_rows = tables_.events.size_rows();
-  std::vector<std::int32_t> rows;
+  Column<std::int32_t> rows;
   if (traces.kind() != ValueKind::kNothing) {
-    const Sequence& devices = as_sequence(traces, "device traces");
+    const std::span<const Value> devices = as_items(traces, "device traces");
     std::vector<std::uint8_t> taken(num_rows, 0);
     rows.reserve(num_rows);
-    for (std::size_t device = 0; device < devices.items.size(); ++device) {
-      if (devices.items[device].kind() == ValueKind::kNothing) continue;
-      const Sequence& events = as_sequence(devices.items[device], "events");
-      if (events.items.empty()) continue;
-      if (device >= 4096) fail("at most 4,096 devices", std::to_string(devices.items.size()));
+    for (std::size_t device = 0; device < devices.size(); ++device) {
+      if (devices[device].kind() == ValueKind::kNothing) continue;
+      const std::span<const Value> events = as_items(devices[device], "events");
+      if (events.empty()) continue;
+      if (device >= 4096) fail("at most 4,096 devices", std::to_string(devices.size()));
       const auto begin = static_cast<std::int64_t>(rows.size());
-      for (const Value item : events.items) {
+      for (const Value item : events) {
         const std::int32_t row = record_of(item, RecordKind::kEvent, "an event (with 'action')").row;
         if (taken[static_cast<std::size_t>(row)]) fail("each event once", "an event that is listed twice");
         taken[static_cast<std::size_t>(row)] = 1;
@@ -146,7 +146,7 @@ void ObjectBuilder::finish_events(Value traces) {
   if (!in_order) reorder_events(rows);
 }
 
-void ObjectBuilder::reorder_events(const std::vector<std::int32_t>& rows) {
+void ObjectBuilder::reorder_events(const Column<std::int32_t>& rows) {
   EventTable& events = tables_.events;
   std::vector<std::int32_t> new_row(events.size_rows(), kNone);
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -174,7 +174,7 @@ void ObjectBuilder::finish_segments(Value segments) {
   std::vector<std::int32_t> segment_rows, block_rows;
   std::vector<std::int64_t> begins, ends;
   std::vector<std::uint8_t> segment_taken(table.size_rows(), 0), block_taken(blocks.size_rows(), 0);
-  for (const Value item : as_sequence(segments, "segments").items) {
+  for (const Value item : as_items(segments, "segments")) {
     const std::int32_t segment = record_of(item, RecordKind::kSegment, "a segment (with 'blocks')").row;
     const auto row = static_cast<std::size_t>(segment);
     if (segment_taken[row]) fail("each segment once", "a segment that is listed twice");
@@ -185,7 +185,7 @@ void ObjectBuilder::finish_segments(Value segments) {
     Bytes total = 0;
     if (table.blocks_begin[row] != kNone) {
       const Value blocks_list(ValueKind::kSequence, static_cast<std::uint64_t>(table.blocks_begin[row]));
-      for (const Value inner : as_sequence(blocks_list, "blocks").items) {
+      for (const Value inner : as_items(blocks_list, "blocks")) {
         const std::int32_t block = record_of(inner, RecordKind::kBlock, "a block (with 'state')").row;
         const auto block_row = static_cast<std::size_t>(block);
         if (block_taken[block_row]) fail("each block once", "a block that is listed twice");
@@ -227,7 +227,7 @@ void ObjectBuilder::finish_annotations(Value annotations) {
   if (annotations.kind() == ValueKind::kNothing) return;
   AnnotationTable& table = tables_.annotations;
   std::vector<std::int32_t> rows;
-  for (const Value item : as_sequence(annotations, "annotations").items) {
+  for (const Value item : as_items(annotations, "annotations")) {
     if (item.kind() == ValueKind::kDict && dicts_[item.row()].kind == RecordKind::kAnnotation) {
       rows.push_back(dicts_[item.row()].row);
     }
@@ -257,12 +257,14 @@ void ObjectBuilder::flatten_settings(const std::string& prefix, Value value, int
       tables_.settings.emplace_back(prefix, std::string(text.substr(0, 4096)));
       return;
     }
-    case ValueKind::kSequence:
+    case ValueKind::kSequence: {
       if (depth >= kMaxDepth) return;
-      for (std::size_t i = 0; i < sequences_[value.row()].items.size() && i < kMaxSettings; ++i) {
-        flatten_settings(inner(std::to_string(i)), sequences_[value.row()].items[i], depth + 1);
+      const std::span<const Value> items = items_of(sequences_[value.row()]);
+      for (std::size_t i = 0; i < items.size() && i < kMaxSettings; ++i) {
+        flatten_settings(inner(std::to_string(i)), items[i], depth + 1);
       }
       return;
+    }
     case ValueKind::kDict:
       if (depth >= kMaxDepth || generic(value) == nullptr) return;
       for (const auto& [key, item] : *generic(value)) {

@@ -205,5 +205,43 @@ TEST_CASE("a list that grows after it was a stack is refused") {
   CHECK(peak_memory() - before < 256 * kMiB);
 }
 
+TEST_CASE("a stack longer than a pickler's batch is one site") {
+  List frames;
+  for (int line = 0; line < 2'500; ++line) frames.push_back(frame("deep.py", line, "f"));
+  Dict deep = event("alloc", 512, 512);
+  deep.back().second = frames;
+  const Tables whole = read_text(to_pickle(Dict{{"device_traces", List{List{deep}}}}));
+  REQUIRE(whole.sites.size() == 1);
+  CHECK(whole.sites.frames().size() == 2'500);
+  // Batches of 1,000, as Python writes them.
+  std::string ops = "]";
+  for (int batch = 0; batch < 3; ++batch) {
+    ops += '(';
+    for (int i = 0; i < (batch < 2 ? 1'000 : 500); ++i)
+      ops += "}(" + text_op("filename") + text_op("deep.py") + text_op("line") + "M" +
+             le(static_cast<std::uint16_t>(1'000 * batch + i)) + "u";
+    ops += 'e';
+  }
+  const Tables batched = read_text(kHead + "}" + text_op("device_traces") + "]]}(" + text_op("action") +
+                                   text_op("alloc") + text_op("frames") + ops + "uaas.");
+  REQUIRE(batched.sites.size() == 1);
+  CHECK(batched.sites.frames().size() == 2'500);
+}
+
+TEST_CASE("more values wait on the stack than it had room for") {
+  std::string raw = "](";
+  for (int i = 0; i < 100'000; ++i) raw += "K\x07";
+  const Tables tables = read_text(setting_with(raw + "e"));
+  CHECK(tables.settings.size() == 1'000);  // as many as are kept
+  CHECK(std::get<std::int64_t>(tables.settings.back().second) == 7);
+}
+
+TEST_CASE("a list of frames is neither a list of events nor one of blocks") {
+  const Dict of_events = {{"device_traces", List{List{frame("a.py", 1, "f"), frame("a.py", 2, "g")}}}};
+  CHECK_THROWS_AS(read_text(to_pickle(of_events)), TraceError);
+  const Dict of_blocks = {{"segments", List{segment(4096, 4096, {frame("a.py", 1, "f"), frame("a.py", 2, "g")})}}};
+  CHECK_THROWS_AS(read_text(to_pickle(of_blocks)), TraceError);
+}
+
 }  // namespace
 }  // namespace ullage::test

@@ -8,9 +8,11 @@ Example:
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in `typing`, whose import would keep the reader waiting
 if TYPE_CHECKING:
+    from typing import Any
+
     from ullage.diff import Diff, SiteChange
     from ullage.diff.compare import diff
     from ullage.errors import ReplayError, TraceError, UllageError
@@ -69,7 +71,7 @@ _ROOMS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _ROOMS:
         raise AttributeError(f"module 'ullage' has no attribute {name!r}")
     room = import_module(_ROOMS[name])

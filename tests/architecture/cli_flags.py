@@ -24,9 +24,9 @@ def command_lines(command: Any, name: str) -> list[str]:
 
 def cli_flags() -> list[str]:
     """Return what can be typed after `ullage`."""
-    from ullage.cli.main import app
+    from ullage.cli.main import application
 
-    return command_lines(typer.main.get_command(app), "ullage")
+    return command_lines(typer.main.get_command(application()), "ullage")
 
 
 if __name__ == "__main__":

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from ullage.cli import diff, doctor, explain, info, replay, tune
 from ullage.cli.output import without_broken_pipes
 
-app = typer.Typer(
-    name="ullage",
-    help="Explains GPU memory: where it went, to the byte and the line, and what to change.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("explain", short_help="Why memory was short, and what to change")(explain.explain)
-app.command("info", short_help="What a recording holds, on one screen")(info.info)
-app.command("replay", short_help="What another allocator setting would have done")(replay.replay)
-app.command("tune", short_help="Which setting reserves least, and what it costs")(tune.tune)
-app.command("doctor", short_help="Settings that do nothing or are known to break")(doctor.doctor)
-app.command("diff", short_help="What grew between two snapshots or instants")(diff.diff)
+_COMMANDS = {
+    "explain": "Why memory was short, and what to change",
+    "info": "What a recording holds, on one screen",
+    "replay": "What another allocator setting would have done",
+    "tune": "Which setting reserves least, and what it costs",
+    "doctor": "Settings that do nothing or are known to break",
+    "diff": "What grew between two snapshots or instants",
+}
+"""Each command, a module of this package with a function of the same name, and what the list of commands says of it."""
+
+
+def application(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command line.
+
+    Args:
+        words: What was typed after the program's name. Where it begins with a command, only that one is loaded.
+    """
+    app = typer.Typer(
+        name="ullage",
+        help="Explains GPU memory: where it went, to the byte and the line, and what to change.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main)
+    for name in words[:1] if words and words[0] in _COMMANDS else _COMMANDS:
+        function = getattr(import_module(f"ullage.cli.{name}"), name)
+        app.command(name, short_help=_COMMANDS[name])(function)
+    return app
 
 
 def _print_version(is_asked: bool) -> None:
@@ -36,7 +53,6 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _main(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
@@ -56,7 +72,7 @@ def _run() -> None:
 
     try:
         try:
-            app()
+            application(sys.argv[1:])()
         finally:
             sys.stdout.flush()
     except UllageError as error:

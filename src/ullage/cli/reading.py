@@ -1,17 +1,40 @@
-"""Reads a file while the modules that will report on it load: both take about as long, and Python's lock is free."""
+"""Reads a file in a thread of its own while modules load: both take about as long, and the reader needs no lock."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import os
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in `typing`, whose import would keep the reader waiting
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ullage.trace import Trace
+    from ullage.trace.snapshot import BackgroundReader
+
+_COMMANDS = ("doctor", "explain", "info")  # those that `read`
+_begun: list[BackgroundReader] = []
+
+
+def begin(words: Sequence[str]) -> None:
+    """Begin to read the file that a command line most likely names; `read` takes over what was begun.
+
+    Nothing comes of a wrong guess but the work: `read` reads what it is asked for.
+
+    Args:
+        words: The command line without the program's name.
+    """
+    if not words or words[0] not in _COMMANDS:
+        return
+    files = [word for word in words[1:] if not word.startswith("-") and os.path.isfile(word)]
+    if len(files) == 1:
+        from ullage.trace.snapshot import BackgroundReader
+
+        _begun.append(BackgroundReader(files[0]))
 
 
 def read(path: str, *modules: str, mine: str | None = None) -> Trace:
-    """Load a trace and rebuild its devices' histories; import some modules meanwhile.
+    """Load a trace, and import some modules meanwhile.
 
     Args:
         path: The file.
@@ -22,17 +45,12 @@ def read(path: str, *modules: str, mine: str | None = None) -> Trace:
         TraceError: As `ullage.load`.
         UllageError: As `ullage.load`.
     """
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        reading = pool.submit(_load, path, mine)
-        for module in modules:
-            import_module(module)
-        return reading.result()
+    from ullage.trace.snapshot import BackgroundReader
 
+    reading = next((one for one in _begun if one.path == path), None) or BackgroundReader(path)
+    _begun.clear()
+    for module in ("ullage.trace.model", *modules):
+        import_module(module)
+    from ullage.trace import Trace
 
-def _load(path: str, mine: str | None) -> Trace:
-    from ullage.trace import load
-
-    trace = load(path, mine=mine)
-    for device in trace.devices:
-        _ = device.history
-    return trace
+    return Trace(reading.tables(), path=path, mine=mine)

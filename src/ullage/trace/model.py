@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ullage import _core
 from ullage.errors import UllageError
 from ullage.trace.completeness import Completeness, completeness_of
-from ullage.trace.sites import Sites
+from ullage.trace.sites import Sites, compile_mine
 from ullage.trace.snapshot import read_tables
 from ullage.trace.tables import NONE, Action, Blocks, BlockState, Counters, CounterSeries, Events, Layout, Segments
 from ullage.trace.torch_version import version_from_keys
@@ -40,11 +40,7 @@ def load(path: str | os.PathLike[str], *, mine: str | None = None) -> Trace:
 
     Cost: linear in the file; reconstruction waits until it is asked for.
     """
-    if mine is not None:
-        try:
-            re.compile(mine)
-        except re.error as error:
-            raise UllageError(f"--mine {mine!r} is no regular expression: {error}") from None
+    compile_mine(mine)  # before the reading, which takes longer
     return Trace(read_tables(path), path=os.fspath(path), mine=mine)
 
 

@@ -6,6 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ullage.errors import UllageError
 from ullage.trace.tables import NONE
 
 if TYPE_CHECKING:
@@ -52,6 +53,20 @@ BEFORE_ID = -2
 """The id of `BEFORE` among frame ids; `NONE` is that of `NO_STACK`."""
 
 
+def compile_mine(mine: str | None) -> re.Pattern[str] | None:
+    """Turn the pattern that tells the user's own files into one that can be searched with.
+
+    Raises:
+        UllageError: It is no regular expression.
+    """
+    if not mine:
+        return None
+    try:
+        return re.compile(mine)
+    except re.error as error:
+        raise UllageError(f"--mine {mine!r} is no regular expression: {error}") from None
+
+
 def _short(file: str) -> str:
     for marker in ("site-packages/", "dist-packages/"):
         _, found, rest = file.rpartition(marker)
@@ -69,7 +84,7 @@ class Sites:
 
     def __init__(self, tables: _core.Tables, mine: str | None = None) -> None:
         self._tables = tables
-        self._mine = re.compile(mine) if mine else None
+        self._mine = compile_mine(mine)
         self._frames: dict[int, Frame] = {}
 
     def frame(self, frame_id: int) -> Frame:

@@ -130,7 +130,7 @@ def test_a_dash_reads_standard_input_from_a_pipe_or_a_file(is_packed: bool, is_p
     path = tmp_path / "snapshot"
     content = EXAMPLE.read_bytes()
     path.write_bytes(content if is_packed else lzma.decompress(content))
-    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", "explain", "-"]
+    program = [sys.executable, "-c", "from ullage.cli.start import run; run()", "explain", "-"]
     with path.open("rb") as file:
         given: dict[str, Any] = {"input": path.read_bytes()} if is_pipe else {"stdin": file}
         done = subprocess.run(program, capture_output=True, check=False, **given)

@@ -16,7 +16,7 @@ from tests.unit.cli.conftest import Command
 
 
 def shell(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    code = "from ullage.cli.main import run; run()"
+    code = "from ullage.cli.start import run; run()"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
@@ -48,9 +48,7 @@ def test_piped_output_fits_80_columns_without_blanks_at_the_ends(command: str) -
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    script = (
-        f'"{sys.executable}" -c "from ullage.cli.main import run; run()" explain "{path_of("cache_settles")}" | head -1'
-    )
+    script = f'"{sys.executable}" -c "from ullage.cli.start import run; run()" explain "{path_of("cache_settles")}" | head -1'
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.startswith("GPU 0")
     assert done.stderr == ""
@@ -67,7 +65,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_is_the_commands_whoever_reads_it(arguments: list[str], code: int) -> None:
-    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", *arguments]
+    program = [sys.executable, "-c", "from ullage.cli.start import run; run()", *arguments]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stderr is not None
@@ -78,7 +76,7 @@ def test_the_exit_code_is_the_commands_whoever_reads_it(arguments: list[str], co
 
 
 def test_a_full_disk_is_one_line_and_exit_code_2() -> None:
-    program = [sys.executable, "-c", "from ullage.cli.main import run; run()", "explain", str(EXAMPLE)]
+    program = [sys.executable, "-c", "from ullage.cli.start import run; run()", "explain", str(EXAMPLE)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "ullage: standard output cannot be written: No space left on device\n")
