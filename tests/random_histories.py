@@ -39,12 +39,12 @@ def act(builder: SnapshotBuilder, rng: random.Random) -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> SnapshotBuilder:
+def histories(draw: st.DrawFn, limits: tuple[int | None, ...] = (None, 60 * MIB, 150 * MIB)) -> SnapshotBuilder:
     """Draw a history of up to some two hundred events, in which some requests may run out of memory.
 
     A seed and a length are drawn: a failing history shrinks to its shortest failing beginning.
     """
-    limit_bytes = draw(st.sampled_from([None, 60 * MIB, 150 * MIB]))
+    limit_bytes = draw(st.sampled_from(limits))
     # Without pools in the events, nothing tells where a private segment belonged that is gone by the end.
     builder = SnapshotBuilder(limit_bytes=limit_bytes, records_pools=True)
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))

@@ -1,10 +1,10 @@
 // Request streams, and the allocator models that they run through.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings/binding.hpp"
-#include "core/models/caching_allocator.hpp"
+#include "core/models/model_policy.hpp"
 #include "core/models/request_stream.hpp"
-#include "core/models/waste.hpp"
 
 namespace ullage::bindings {
 namespace {
@@ -19,24 +19,23 @@ RequestStream stream_of(const Tables& tables, std::int32_t device, const History
   throw nb::index_error("no such device in the trace");
 }
 
-Outcome run_caching(const RequestStream& stream, const CachingPolicy& policy, bool stop_at_oom, bool keep_reserved) {
+Outcome run_model(const RequestStream& stream, const ModelPolicy& policy, bool stop_at_oom, bool keep_reserved) {
   nb::gil_scoped_release release;
-  CachingAllocator model(policy);
   RunOptions options;
   options.stop_at_oom = stop_at_oom;
   options.keep_reserved = keep_reserved;
-  return run(model, stream, options);
+  return run(*make_model(policy), stream, options);
 }
 
 // What was wasted when reserved peaked: the run again, up to that operation.
-nb::dict waste_at_peak(const RequestStream& stream, const CachingPolicy& policy, const Outcome& outcome) {
-  CachingAllocator model(policy);
+nb::dict waste_at_peak(const RequestStream& stream, const ModelPolicy& policy, const Outcome& outcome) {
+  const std::unique_ptr<AllocatorModel> model = make_model(policy);
   RunOptions options;
   options.last_op = outcome.peak_reserved_op;
-  run(model, stream, options);
+  run(*model, stream, options);
   const std::int32_t request = stream.ops.empty() ? kNone : stream.ops[outcome.peak_reserved_op].request;
   const std::int64_t asking = request == kNone ? 0 : stream.stream[static_cast<std::size_t>(request)];
-  const Waste waste = waste_of(model.state(), asking, policy.settings);
+  const Waste waste = model->waste(asking);
   nb::dict out;
   out["requested"] = waste.requested;
   out["rounding"] = waste.rounding;
@@ -50,30 +49,42 @@ nb::dict waste_at_peak(const RequestStream& stream, const CachingPolicy& policy,
 }
 
 void bind_policy(nb::module_& module) {
-  nb::class_<CachingPolicy> policy(module, "CachingPolicy");
+  nb::class_<ModelPolicy> policy(module, "ModelPolicy");
   policy.def(nb::init<>());
-  policy.def_rw("cap", &CachingPolicy::cap);
-  policy.def_rw("garbage_collection", &CachingPolicy::garbage_collection);
-  policy.def_rw("has_small_pool", &CachingPolicy::has_small_pool);
-  policy.def_rw("parts_streams", &CachingPolicy::parts_streams);
-  policy.def_rw("counts_requested", &CachingPolicy::counts_requested);
-  policy.def_rw("descending_addresses", &CachingPolicy::descending_addresses);
-#define ULLAGE_SETTING(name)                                               \
-  policy.def_prop_rw(                                                      \
-      #name, [](const CachingPolicy& self) { return self.settings.name; }, \
-      [](CachingPolicy& self, decltype(AllocatorSettings::name) value) { self.settings.name = value; })
-  ULLAGE_SETTING(max_split_size);
-  ULLAGE_SETTING(max_non_split_rounding);
-  ULLAGE_SETTING(large_segment_size);
-  ULLAGE_SETTING(expandable_segments);
-#undef ULLAGE_SETTING
-  policy.def("set_roundup", [](CachingPolicy& self, std::size_t power, std::int64_t divisions) {
-    if (power >= self.settings.roundup_power2_divisions.size()) throw nb::index_error();
-    self.settings.roundup_power2_divisions[power] = divisions;
+#define ULLAGE_FIELD(name, field)                                     \
+  policy.def_prop_rw(                                                 \
+      #name, [](const ModelPolicy& self) { return self.field.name; }, \
+      [](ModelPolicy& self, decltype(ModelPolicy::field.name) value) { self.field.name = value; })
+  ULLAGE_FIELD(cap, base);
+  ULLAGE_FIELD(garbage_collection, base);
+  ULLAGE_FIELD(has_small_pool, base);
+  ULLAGE_FIELD(parts_streams, base);
+  ULLAGE_FIELD(counts_requested, base);
+  ULLAGE_FIELD(descending_addresses, base);
+  ULLAGE_FIELD(max_split_size, base.settings);
+  ULLAGE_FIELD(max_non_split_rounding, base.settings);
+  ULLAGE_FIELD(large_segment_size, base.settings);
+  ULLAGE_FIELD(expandable_segments, base.settings);
+#undef ULLAGE_FIELD
+  policy.def("set_roundup", [](ModelPolicy& self, std::size_t power, std::int64_t divisions) {
+    if (power >= self.base.settings.roundup_power2_divisions.size()) throw nb::index_error();
+    self.base.settings.roundup_power2_divisions[power] = divisions;
   });
-  policy.def("use_recorded_segments", [](CachingPolicy& self, const Tables& tables, std::int32_t device) {
+  policy.def(
+      "put_slabs_in_front",
+      [](ModelPolicy& self, Bytes largest, Bytes slab_bytes) {
+        self.bins = {quarter_steps(largest), slab_bytes, 0, true, self.base.parts_streams};
+      },
+      nb::arg("largest"), nb::arg("slab_bytes"));
+  policy.def(
+      "put_bins_in_front",
+      [](ModelPolicy& self, Bytes smallest, Bytes largest, std::int64_t slots_per_chunk) {
+        self.bins = {powers_of_two(smallest, largest), 0, slots_per_chunk, false, self.base.parts_streams};
+      },
+      nb::arg("smallest"), nb::arg("largest"), nb::arg("slots_per_chunk"));
+  policy.def("use_recorded_segments", [](ModelPolicy& self, const Tables& tables, std::int32_t device) {
     for (const DeviceTrace& trace : tables.devices) {
-      if (trace.device == device) self.recorded_segments = recorded_segments(tables, trace);
+      if (trace.device == device) self.base.recorded_segments = recorded_segments(tables, trace);
     }
   });
 }
@@ -112,7 +123,7 @@ void bind_models(nb::module_& module) {
   module.def("with_waits_scaled", with_waits_scaled, nb::arg("stream"), nb::arg("factor"));
   module.def("num_waiting_frees", num_waiting_frees, nb::arg("stream"));
   module.def("request_stream", stream_of, nb::arg("tables"), nb::arg("device"), nb::arg("history"));
-  module.def("run_caching", run_caching, nb::arg("stream"), nb::arg("policy"), nb::arg("stop_at_oom") = true,
+  module.def("run_model", run_model, nb::arg("stream"), nb::arg("policy"), nb::arg("stop_at_oom") = true,
              nb::arg("keep_reserved") = false);
 }
 

@@ -4,20 +4,27 @@
 
 namespace ullage {
 
-FreeIndex::PoolKey FreeIndex::key_of(const LayoutBlock& block) const {
-  const LayoutSegment& segment = layout_.segment(block.segment);
-  return {segment.pool, segment.pool_size == PoolSize::kSmall, segment.stream};
+std::int32_t FreeIndex::list_row(const PoolKey& key) {
+  Recent& recent = recent_[key.is_small ? 1 : 0];
+  if (recent.row != kNone && recent.key == key) return recent.row;
+  const auto [found, is_new] = rows_.try_emplace(key, static_cast<std::int32_t>(lists_.size()));
+  if (is_new) lists_.emplace_back();
+  recent = {key, found->second};
+  return found->second;
 }
 
-FreeList& FreeIndex::list_of(const PoolKey& key) {
-  Recent& recent = recent_[key.is_small ? 1 : 0];
-  if (recent.list == nullptr || recent.key != key) recent = {key, &pools_[key]};
-  return *recent.list;
+FreeList& FreeIndex::list_of(const LayoutBlock& block) {
+  const LayoutSegment& segment = layout_.segment(block.segment);
+  if (segment.free_list == kNone) {
+    segment.free_list = list_row({segment.pool, segment.pool_size == PoolSize::kSmall, segment.stream});
+  }
+  return list(segment.free_list);
 }
 
 void FreeIndex::added(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
-  list_of(key_of(block)).insert({block.size, block.address, row});
+  list_of(block).insert({block.size, block.address, row});
+  fit_list_ = nullptr;
   if (!keeps_ages_) return;
   const auto index = static_cast<std::size_t>(row);
   if (index >= free_since_.size()) free_since_.resize(2 * index + 1, 0);
@@ -26,21 +33,26 @@ void FreeIndex::added(std::int32_t row) {
 
 void FreeIndex::removed(std::int32_t row) {
   const LayoutBlock& block = layout_.block(row);
-  list_of(key_of(block)).erase({block.size, block.address, row});
+  if (fit_list_ != nullptr && fit_list_->at(fit_).block == row) {
+    fit_list_->erase(fit_);
+  } else {
+    list_of(block).erase({block.size, block.address, row});
+  }
+  fit_list_ = nullptr;
 }
 
 std::vector<std::int32_t> FreeIndex::in_order(bool small_pool, bool is_private) const {
   std::vector<std::int32_t> out;
-  for (const auto& [key, list] : pools_) {
+  for (const auto& [key, row] : rows_) {
     if (key.is_small != small_pool || (key.pool != kNone) != is_private) continue;
-    list.for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
+    lists_[static_cast<std::size_t>(row)].for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
   }
   return out;
 }
 
 std::vector<std::int32_t> FreeIndex::of_stream(std::int32_t pool, bool small_pool, std::int64_t stream) {
   std::vector<std::int32_t> out;
-  list_of({pool, small_pool, stream}).for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
+  list(list_row({pool, small_pool, stream})).for_each([&](const FreeEntry& entry) { out.push_back(entry.block); });
   return out;
 }
 
@@ -62,7 +74,8 @@ Bytes FreeIndex::expandable_size(std::int32_t row) const {
 }
 
 std::int32_t FreeIndex::best_fit(std::int32_t pool, bool small_pool, std::int64_t stream, Bytes rounded) {
-  const FreeList& list = list_of({pool, small_pool, stream});
+  FreeList& list = this->list(list_row({pool, small_pool, stream}));
+  fit_list_ = nullptr;
   FreeList::Cursor fit = list.at_least(rounded);
   const FreeList::Cursor end = list.end();
   if (fit == end) return kNone;
@@ -88,6 +101,8 @@ std::int32_t FreeIndex::best_fit(std::int32_t pool, bool small_pool, std::int64_
   const Bytes size = list.at(fit).size;
   if (rounded < settings_.max_split_size && size >= settings_.max_split_size) return kNone;
   if (rounded >= settings_.max_split_size && size >= rounded + settings_.max_non_split_rounding) return kNone;
+  fit_list_ = &list;
+  fit_ = fit;
   return list.at(fit).block;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <compare>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -40,20 +41,25 @@ class FreeIndex : public FreeBlockObserver {
     std::int64_t stream;
     auto operator<=>(const PoolKey&) const = default;
   };
-  PoolKey key_of(const LayoutBlock& block) const;
   Bytes expandable_size(std::int32_t block) const;
+
+  std::int32_t list_row(const PoolKey& key);
+  FreeList& list_of(const LayoutBlock& block);
+  FreeList& list(std::int32_t row) { return lists_[static_cast<std::size_t>(row)]; }
 
   const Layout& layout_;
   const AllocatorSettings& settings_;
-  FreeList& list_of(const PoolKey& key);
-
-  std::map<PoolKey, FreeList> pools_;
+  std::map<PoolKey, std::int32_t> rows_;
+  std::deque<FreeList> lists_;
   // The pools asked for last, one for each of the two sizes: nearly every request is for one of them.
   struct Recent {
     PoolKey key{};
-    FreeList* list = nullptr;
+    std::int32_t row = kNone;
   };
-  mutable std::array<Recent, 2> recent_{};
+  std::array<Recent, 2> recent_{};
+  // Where the last best fit was found: it is nearly always taken at once.
+  FreeList* fit_list_ = nullptr;
+  FreeList::Cursor fit_;
   bool keeps_ages_ = false;
   std::int64_t num_searches_ = 0;
   std::vector<std::int64_t> free_since_;  // by block, the searches when it became free

@@ -2,9 +2,8 @@
 // that a search is two binary searches in contiguous memory and an insertion moves one run's tail.
 #pragma once
 
-#include <algorithm>
-#include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/units.hpp"
@@ -16,8 +15,16 @@ struct FreeEntry {
   Address address = 0;
   std::int32_t block = kNone;
 
-  auto operator<=>(const FreeEntry&) const = default;
+  bool operator==(const FreeEntry&) const = default;
 };
+
+// Whether `a` comes first. Without a branch: searches among free blocks go either way as often as not.
+inline bool comes_before(const FreeEntry& a, const FreeEntry& b) {
+  const auto key = [](const FreeEntry& entry) {
+    return static_cast<unsigned __int128>(static_cast<std::uint64_t>(entry.size)) << 64 | entry.address;
+  };
+  return key(a) < key(b);
+}
 
 class FreeList {
  public:
@@ -51,8 +58,9 @@ class FreeList {
     if (run.size() == kLongest) split(place.run);
   }
 
-  void erase(const FreeEntry& entry) {
-    const Cursor place = lower_bound(entry);
+  void erase(const FreeEntry& entry) { erase(lower_bound(entry)); }
+
+  void erase(Cursor place) {
     std::vector<FreeEntry>& run = runs_[place.run];
     run.erase(run.begin() + static_cast<std::ptrdiff_t>(place.index));
     if (run.empty()) runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(place.run));
@@ -68,13 +76,29 @@ class FreeList {
  private:
   static constexpr std::size_t kLongest = 64;
 
+  // The first of `count` things, from `first` on, that is_before() does not hold for; it holds for those before it
+  // alone. Three places are looked at a time: they do not wait for each other, and nothing branches on what they say.
+  template <typename T, typename IsBefore>
+  static const T* partition_point(const T* first, std::size_t count, IsBefore is_before) {
+    const auto holds = [&](std::size_t index) { return static_cast<std::size_t>(is_before(first[index])); };
+    while (count > 3) {
+      const std::size_t quarter = count / 4;
+      first += quarter * (holds(quarter - 1) + holds(2 * quarter - 1) + holds(3 * quarter - 1));
+      count -= 3 * quarter;
+    }
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < count; ++i) before += holds(i);
+    return first + before;
+  }
+
   Cursor lower_bound(const FreeEntry& entry) const {
-    const auto run =
-        std::lower_bound(runs_.begin(), runs_.end(), entry,
-                         [](const std::vector<FreeEntry>& some, const FreeEntry& key) { return some.back() < key; });
-    if (run == runs_.end()) return end();
-    const auto place = std::lower_bound(run->begin(), run->end(), entry);
-    return {static_cast<std::size_t>(run - runs_.begin()), static_cast<std::size_t>(place - run->begin())};
+    const auto* const runs = runs_.data();
+    const auto* const run = partition_point(
+        runs, runs_.size(), [&](const std::vector<FreeEntry>& some) { return comes_before(some.back(), entry); });
+    if (run == runs + runs_.size()) return end();
+    const FreeEntry* const place =
+        partition_point(run->data(), run->size(), [&](const FreeEntry& some) { return comes_before(some, entry); });
+    return {static_cast<std::size_t>(run - runs), static_cast<std::size_t>(place - run->data())};
   }
 
   void split(std::size_t row) {

@@ -158,6 +158,7 @@ void Layout::set_pool_size(std::int32_t row, PoolSize pool_size) {
   };
   each_free([&](std::int32_t free_block) { note_taken(free_block); });
   segment(row).pool_size = pool_size;
+  segment(row).free_list = kNone;
   each_free([&](std::int32_t free_block) { note_free(free_block); });
 }
 

@@ -39,6 +39,8 @@ struct LayoutSegment {
   std::int32_t first_block = kNone;
   std::int32_t last_block = kNone;
   std::int32_t lifetime = kNone;  // row of History::segments
+  mutable std::int32_t free_list =
+      kNone;  // where the observer keeps its free blocks; it follows from stream, pool, pool_size
 };
 
 // Told when a block becomes free or stops being free.

@@ -15,10 +15,6 @@ void Pass::add(Counter which, Bytes size) {
   if (counter(which) > kCounterLimit) throw TraceError(0, "sizes that add up to less than 2**62 bytes", "more");
 }
 
-void Pass::note_conflict(EventIndex i) {
-  if (history_.num_conflicts++ == 0) history_.first_conflict = i;
-}
-
 void Pass::record_counters(EventIndex i) {
   for (std::size_t which = 0; which < now_.size(); ++which) {
     if (options_.counters) history_.after[which].push_back(now_[which]);
@@ -123,6 +119,7 @@ void Pass::begin() {
 }
 
 void Pass::step(EventIndex i) {
+  if (options_.verify) search_check_.look_ahead(i);
   switch (events_.action[row(i)]) {
     case Action::kAlloc: on_alloc(i); break;
     case Action::kFreeRequested:

@@ -42,7 +42,9 @@ class Pass {
   Bytes& counter(Counter which) { return now_[static_cast<std::size_t>(which)]; }
   void add(Counter which, Bytes size);
   std::size_t row(EventIndex i) const { return first_ + static_cast<std::size_t>(i); }
-  void note_conflict(EventIndex i);
+  void note_conflict(EventIndex i) {
+    if (history_.num_conflicts++ == 0) history_.first_conflict = i;
+  }
   void record_counters(EventIndex i);
   bool ends_pending() const;
 

@@ -17,6 +17,10 @@ class SearchCheck {
   // What has to watch the layout while requests are checked.
   FreeBlockObserver& observer() { return index_; }
 
+  // A request that finds nothing and is refused by the driver waits for pending frees and gives cached segments back,
+  // then makes a new segment, without a second search: what it found is to be asked before all that.
+  void look_ahead(EventIndex i);
+
   // A segment is made only if no free block serves the request that comes right behind it.
   void predict_new_segment(EventIndex i, std::int32_t pool);
 
@@ -25,6 +29,10 @@ class SearchCheck {
 
  private:
   std::size_t row(EventIndex i) const { return first_ + static_cast<std::size_t>(i); }
+  bool is_action(EventIndex i, Action one, Action other) const {
+    return i < count_ && (events_.action[row(i)] == one || events_.action[row(i)] == other);
+  }
+  bool misses(EventIndex request, std::int32_t pool);
 
   const EventTable& events_;
   const std::size_t first_;
@@ -32,6 +40,9 @@ class SearchCheck {
   const Layout& layout_;
   const AllocatorSettings& settings_;
   FreeIndex index_;
+  EventIndex release_end_ = 0;        // behind the run of completed frees and releases looked at last
+  EventIndex retry_for_ = kNone;      // the request that they were made for
+  bool retry_missed_ = false;         // no free block would have served it before them
   EventIndex run_end_ = 0;            // behind the run of new segments that the last one belongs to
   EventIndex predicted_for_ = kNone;  // the request for which a new segment was made
   bool predicted_miss_ = false;       // no free block would have served it

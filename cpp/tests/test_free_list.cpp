@@ -2,6 +2,7 @@
 
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "core/free_list.hpp"
 
@@ -13,6 +14,12 @@ std::vector<FreeEntry> entries_of(const FreeList& list) {
   list.for_each([&](const FreeEntry& entry) { out.push_back(entry); });
   return out;
 }
+
+struct BySizeThenAddress {
+  bool operator()(const FreeEntry& a, const FreeEntry& b) const {
+    return std::tie(a.size, a.address) < std::tie(b.size, b.address);
+  }
+};
 
 TEST_CASE("an empty list has nothing of any size") {
   const FreeList list;
@@ -43,7 +50,7 @@ TEST_CASE("an emptied list can be filled again") {
 TEST_CASE("a list agrees with std::set over random insertions and erasures") {
   std::mt19937 random(3);
   FreeList list;
-  std::set<FreeEntry> model;
+  std::set<FreeEntry, BySizeThenAddress> model;
   for (int i = 0; i < 20'000; ++i) {
     const FreeEntry entry{static_cast<Bytes>(random() % 50), random() % 20, 7};
     if (model.contains(entry)) {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/models/caching_allocator.hpp"
-#include "core/models/waste.hpp"
+#include "core/models/model_policy.hpp"
 
 namespace ullage::test {
 namespace {
@@ -14,10 +13,13 @@ namespace {
 struct NamedPolicy {
   std::string name;
   CachingPolicy policy;
+  BinPolicy bins = {};
+
+  ModelPolicy whole() const { return {policy, bins}; }
 };
 
 std::vector<NamedPolicy> policies() {
-  std::vector<NamedPolicy> all(8);
+  std::vector<NamedPolicy> all(10);
   all[0].name = "default";
   all[1].name = "expandable";
   all[1].policy.settings.expandable_segments = true;
@@ -40,6 +42,13 @@ std::vector<NamedPolicy> policies() {
   all[7].policy.settings.large_segment_size = 2 * kMiB;
   all[7].policy.has_small_pool = false;
   all[7].policy.parts_streams = false;
+  all[8].name = "slabs";
+  all[8].policy = all[7].policy;
+  all[8].policy.parts_streams = true;
+  all[8].bins = {quarter_steps(64 * kKiB), 2 * kMiB, 0, true, true};
+  all[9].name = "binning";
+  all[9].policy = all[7].policy;
+  all[9].bins = {powers_of_two(256 * kKiB, 4 * kMiB), 0, 8, false, false};
   return all;
 }
 
@@ -51,7 +60,8 @@ Bytes random_size(std::mt19937& random) {
   }
 }
 
-void check_layout(const CachingAllocator& model, const CachingPolicy& policy) {
+void check_layout(const AllocatorModel& model, const NamedPolicy& named) {
+  const CachingPolicy& policy = named.policy;
   const LayoutTable table = model.layout();
   Bytes reserved = 0, active = 0, allocated = 0;
   for (std::size_t segment = 0; segment < table.segment_address.size(); ++segment) {
@@ -63,7 +73,7 @@ void check_layout(const CachingAllocator& model, const CachingPolicy& policy) {
       REQUIRE(table.address[i] == next);  // blocks cover the segment, so none overlap
       next += static_cast<Address>(table.size[i]);
       const bool is_free = table.state[i] == BlockState::kInactive;
-      REQUIRE(!(is_free && was_free));
+      REQUIRE(!(is_free && was_free && named.bins.sizes.empty()));  // slots of a bin never merge
       was_free = is_free;
       REQUIRE(table.size[i] >= table.requested_size[i]);
       const Bytes charge = policy.counts_requested ? table.requested_size[i] : table.size[i];
@@ -76,16 +86,17 @@ void check_layout(const CachingAllocator& model, const CachingPolicy& policy) {
   REQUIRE(active == model.counters().active);
   REQUIRE(allocated == model.counters().allocated);
   REQUIRE(model.counters().reserved <= policy.cap);
-  const Waste waste = waste_of(model.state(), 0, policy.settings);
+  const Waste waste = model.waste(0);
   REQUIRE(waste.requested + waste.rounding + waste.pending + waste.stranded + waste.small_pool + waste.other_stream +
               waste.private_pool + waste.cached ==
           reserved);
 }
 
 // Runs a random program; returns a digest of all that the model did.
-std::vector<Bytes> run_random(const CachingPolicy& policy, unsigned seed, bool check) {
+std::vector<Bytes> run_random(const NamedPolicy& policy, unsigned seed, bool check) {
   std::mt19937 random(seed);
-  CachingAllocator model(policy);
+  const std::unique_ptr<AllocatorModel> held = make_model(policy.whole());
+  AllocatorModel& model = *held;
   std::vector<std::int32_t> live, pending;
   std::vector<Bytes> digest;
   std::int32_t next = 0;
@@ -125,7 +136,7 @@ std::vector<Bytes> run_random(const CachingPolicy& policy, unsigned seed, bool c
   CHECK(model.counters().active == 0);
   CHECK(model.counters().allocated == 0);
   model.empty_cache();
-  CHECK(model.counters().reserved == 0);
+  if (policy.bins.sizes.empty() || policy.bins.returns_chunks) CHECK(model.counters().reserved == 0);
   CHECK(model.counters().num_device_alloc >= 1);
   return digest;
 }
@@ -137,7 +148,7 @@ TEST_CASE("every model keeps its blocks apart, its sums right and its cap, and g
     CAPTURE(one.name);
     for (unsigned seed = 0; seed < 6; ++seed) {
       CAPTURE(seed);
-      run_random(one.policy, seed, true);
+      run_random(one, seed, true);
     }
   }
 }
@@ -145,7 +156,7 @@ TEST_CASE("every model keeps its blocks apart, its sums right and its cap, and g
 TEST_CASE("every model does the same each time") {
   for (const NamedPolicy& one : policies()) {
     CAPTURE(one.name);
-    CHECK(run_random(one.policy, 7, false) == run_random(one.policy, 7, false));
+    CHECK(run_random(one, 7, false) == run_random(one, 7, false));
   }
 }
 
@@ -153,7 +164,8 @@ TEST_CASE("a request that does not fit under the cap fails and leaves the live b
   for (NamedPolicy& one : policies()) {
     CAPTURE(one.name);
     one.policy.cap = 64 * kMiB;
-    CachingAllocator model(one.policy);
+    const std::unique_ptr<AllocatorModel> held = make_model(one.whole());
+    AllocatorModel& model = *held;
     REQUIRE(model.request({0, 10 * kMiB, 0, kNone}));
     const Bytes allocated = model.counters().allocated;
     CHECK_FALSE(model.request({1, 100 * kMiB, 0, kNone}));
@@ -167,7 +179,8 @@ TEST_CASE("a request that does not fit under the cap fails and leaves the live b
 TEST_CASE("a freed block serves the next request of its size without the driver") {
   for (const NamedPolicy& one : policies()) {
     CAPTURE(one.name);
-    CachingAllocator model(one.policy);
+    const std::unique_ptr<AllocatorModel> held = make_model(one.whole());
+    AllocatorModel& model = *held;
     for (std::int32_t id = 0; id < 10; ++id) {
       REQUIRE(model.request({id, 12 * kMiB, 0, kNone}));
       model.free_requested(id);
@@ -219,6 +232,52 @@ TEST_CASE("expandable segments fill the hole that unmapping left before they gro
   const LayoutTable table = model.layout();
   CHECK(table.segment_address.size() == 1);
   CHECK(table.segment_size[0] == 120 * kMiB);
+}
+
+TEST_CASE("slabs serve many small requests from one granule and go back when they are empty") {
+  ModelPolicy policy = policies()[8].whole();
+  const std::unique_ptr<AllocatorModel> model = make_model(policy);
+  for (std::int32_t id = 0; id < 64; ++id) REQUIRE(model->request({id, 20'000, 0, kNone}));
+  CHECK(model->counters().reserved == 2 * kMiB);
+  CHECK(model->counters().allocated == 64 * 20'480);  // of 16,384 20,480 24,576 ... the first that is enough
+  CHECK(model->waste(0).small_pool == (2 * kMiB / 20'480 - 64) * 20'480);
+  for (std::int32_t id = 0; id < 64; ++id) {
+    model->free_requested(id);
+    model->free_completed(id);
+  }
+  CHECK(model->waste(0).cached == 2 * kMiB);
+  REQUIRE(model->request({0, 2 * kMiB, 0, kNone}));  // another use of the same granule
+  CHECK(model->counters().reserved == 2 * kMiB);
+}
+
+TEST_CASE("a slab of one stream does not serve another") {
+  const std::unique_ptr<AllocatorModel> model = make_model(policies()[8].whole());
+  REQUIRE(model->request({0, 4'000, 0, kNone}));
+  REQUIRE(model->request({1, 4'000, 1, kNone}));
+  CHECK(model->counters().reserved == 4 * kMiB);
+  CHECK(model->waste(0).other_stream == 2 * kMiB / 4'096 * 4'096 - 4'096);
+}
+
+TEST_CASE("a bin keeps its chunks, and where none is to be had the pool behind it serves") {
+  NamedPolicy binning = policies()[9];
+  binning.policy.cap = 12 * kMiB;
+  const std::unique_ptr<AllocatorModel> model = make_model(binning.whole());
+  REQUIRE(model->request({0, kMiB, 0, kNone}));  // a chunk of 8 slots of 1 MiB
+  CHECK(model->counters().reserved == 8 * kMiB);
+  CHECK(model->counters().allocated == kMiB);
+  model->free_requested(0);
+  model->free_completed(0);
+  model->empty_cache();
+  CHECK(model->counters().reserved == 8 * kMiB);
+  REQUIRE(model->request({1, 2 * kMiB, 0, kNone}));  // 8 slots of 2 MiB would go over the cap
+  CHECK(model->counters().reserved == 10 * kMiB);
+  CHECK(model->counters().num_retries == 1);
+}
+
+TEST_CASE("four sizes of slot lie in each doubling") {
+  CHECK(quarter_steps(8'192) ==
+        std::vector<Bytes>{512, 1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192});
+  CHECK(powers_of_two(256, 2048) == std::vector<Bytes>{256, 512, 1024, 2048});
 }
 
 }  // namespace ullage::test

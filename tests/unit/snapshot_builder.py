@@ -19,6 +19,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 START_US = 1_700_000_000_000_000
 TICK_US = 10
 FIRST_ADDRESS = 0x7F00_0000_0000
+DEFAULT_POOL = (0, 0)
 EMPTY_CACHE = "torch/cuda/memory.py:224 empty_cache"
 
 Frames = list[dict[str, Any]]
@@ -107,7 +108,9 @@ class SnapshotBuilder:
 
     # --- what a program does ---
 
-    def alloc(self, size: int, at: str = "train.py:3 step", *, stream: int = 0, pool: tuple[int, int] = (0, 0)) -> int:
+    def alloc(
+        self, size: int, at: str = "train.py:3 step", *, stream: int = 0, pool: tuple[int, int] = DEFAULT_POOL
+    ) -> int:
         """Serve a request by best fit, and return its address.
 
         Raises:
@@ -197,7 +200,9 @@ class SnapshotBuilder:
         return segment, index
 
     def _release_free_segments(self, frames: Frames) -> None:
-        for segment in [one for one in self.segments if one.is_free]:
+        for life in [one for one in self.lives if one.free_requested >= 0 and one.death == -1]:
+            self.complete_free(life.address)  # it waits for the GPU first
+        for segment in [one for one in self.segments if one.is_free and one.pool == DEFAULT_POOL]:
             self.segments.remove(segment)
             self._record_in(segment, "segment_free", frames, segment.address, segment.size)
 
@@ -205,7 +210,7 @@ class SnapshotBuilder:
         def is_full() -> bool:
             return self.limit_bytes is not None and sum(one.size for one in self.segments) + needed > self.limit_bytes
 
-        if is_full():
+        if is_full() and pool == DEFAULT_POOL:  # nothing is given back while a private pool is in use
             self._release_free_segments(frames)
         if is_full():
             self._record("oom", frames, device_free=0, size=rounded, stream=stream, pool=pool)

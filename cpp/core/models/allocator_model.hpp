@@ -7,11 +7,12 @@
 
 #include "core/layout_table.hpp"
 #include "core/models/request_stream.hpp"
+#include "core/models/waste.hpp"
 
 namespace ullage {
 
 struct ModelRequest {
-  std::int32_t id = kNone;  // the caller's name for the block, until its free completes
+  std::int32_t id = kNone;  // the caller's name for the block, until its free completes; small, for it may be an index
   Bytes size = 0;
   std::int64_t stream = 0;
   std::int32_t pool = kNone;
@@ -34,6 +35,8 @@ class AllocatorModel {
   virtual void empty_cache() = 0;
   virtual const ModelCounters& counters() const = 0;
   virtual LayoutTable layout() const = 0;
+  // Where reserved memory goes, as somebody sees it who asks on `stream`.
+  virtual Waste waste(std::int64_t stream) const = 0;
 };
 
 struct FirstOom {

@@ -168,11 +168,12 @@ std::int32_t CachingAllocator::place_expandable(const LayoutSegment& like, Bytes
     const auto behind = ranges.lower_bound(begin);
     const Address limit = behind == ranges.end() || behind->first >= reservation_end ? reservation_end : behind->first;
     const auto missing = static_cast<Bytes>(round_up(static_cast<Address>(rounded - have), granule));
-    map(like, begin, std::min(missing, static_cast<Bytes>(limit - begin)));
+    if (!map(like, begin, std::min(missing, static_cast<Bytes>(limit - begin)))) return kNone;
   }
 }
 
 bool CachingAllocator::map(const LayoutSegment& like, Address begin, Bytes size) {
+  if (policy_.cap != kUnlimited && counters_.reserved + size > policy_.cap) return false;
   LayoutSegment range = like;
   range.address = begin;
   range.size = size;

@@ -36,7 +36,7 @@ class CachingAllocator : public AllocatorModel {
   void empty_cache() override;
   const ModelCounters& counters() const override { return counters_; }
   LayoutTable layout() const override;
-  const Layout& state() const { return layout_; }
+  Waste waste(std::int64_t stream) const override { return waste_of(layout_, stream, policy_.settings); }
 
  private:
   struct Pending {

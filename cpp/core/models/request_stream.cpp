@@ -25,7 +25,8 @@ std::vector<std::uint8_t> sites_through(const Tables& tables, std::string_view f
 class StreamBuilder {
  public:
   StreamBuilder(const Tables& tables, const DeviceTrace& trace, const History& history)
-      : events_(tables.events),
+      : tables_(tables),
+        events_(tables.events),
         first_(static_cast<std::size_t>(trace.events_begin)),
         count_(static_cast<EventIndex>(trace.events_end - trace.events_begin)),
         history_(history),
@@ -44,27 +45,28 @@ class StreamBuilder {
     out_.num_initial = history_.num_initial_blocks;
     for (std::int64_t row = 0; row < out_.num_initial; ++row) {
       const auto request = static_cast<std::int32_t>(row);
-      out_.ops.push_back({OpKind::kRequest, request, kNone});
+      out_.ops.push_back({OpKind::kRequest, request, kNone, kNone});
       if (blocks.free_requested[static_cast<std::size_t>(row)] == kBefore) {
-        out_.ops.push_back({OpKind::kFreeRequested, request, kNone});
+        out_.ops.push_back({OpKind::kFreeRequested, request, kNone, kNone});
       }
     }
     auto next_born = static_cast<std::int32_t>(out_.num_initial);
     const auto num_recorded = static_cast<std::int32_t>(blocks.size_rows());
     for (EventIndex i = 0; i < count_; ++i) {
       if (next_born < num_recorded && blocks.birth[static_cast<std::size_t>(next_born)] == i) {
-        out_.ops.push_back({OpKind::kRequest, next_born++, i});
+        out_.ops.push_back({OpKind::kRequest, next_born++, i, kNone});
       }
       const std::int32_t freed = freed_at[static_cast<std::size_t>(i)];
       const std::int32_t completed = completed_at[static_cast<std::size_t>(i)];
-      if (freed != kNone) out_.ops.push_back({OpKind::kFreeRequested, freed, i});
-      if (completed != kNone) out_.ops.push_back({OpKind::kFreeCompleted, completed, i});
+      if (freed != kNone) out_.ops.push_back({OpKind::kFreeRequested, freed, i, kNone});
+      if (completed != kNone) out_.ops.push_back({OpKind::kFreeCompleted, completed, i, kNone});
       const Action what = action(i);
       if (what == Action::kOom) add_failed(i);
       if ((what == Action::kSegmentFree || what == Action::kSegmentUnmap) && ends_release(i) && is_empty_cache(i)) {
-        out_.ops.push_back({OpKind::kEmptyCache, kNone, i});
+        out_.ops.push_back({OpKind::kEmptyCache, kNone, i, kNone});
       }
     }
+    name_requests(out_);
     return std::move(out_);
   }
 
@@ -85,10 +87,12 @@ class StreamBuilder {
 
   void add_failed(EventIndex i) {
     const auto row = first_ + static_cast<std::size_t>(i);
-    out_.ops.push_back({OpKind::kFailedRequest, static_cast<std::int32_t>(out_.size.size()), i});
+    out_.ops.push_back({OpKind::kFailedRequest, static_cast<std::int32_t>(out_.size.size()), i, kNone});
     out_.size.push_back(events_.size[row]);
     out_.stream.push_back(events_.stream[row]);
-    out_.pool.push_back(kNone);
+    const std::int32_t pool = events_.pool[row];
+    const bool is_default = pool == kNone || tables_.pools[static_cast<std::size_t>(pool)].is_default();
+    out_.pool.push_back(is_default ? kNone : pool);
     out_.site.push_back(events_.site[row]);
   }
 
@@ -108,6 +112,7 @@ class StreamBuilder {
     return site(last + 1) != from;
   }
 
+  const Tables& tables_;
   const EventTable& events_;
   const std::size_t first_;
   const EventIndex count_;
@@ -117,6 +122,23 @@ class StreamBuilder {
 };
 
 }  // namespace
+
+void name_requests(RequestStream& stream) {
+  std::vector<std::int32_t> name_of(stream.num_requests(), kNone);
+  std::vector<std::int32_t> given_back;
+  stream.num_names = 0;
+  for (Op& op : stream.ops) {
+    if (op.request == kNone) continue;
+    std::int32_t& name = name_of[static_cast<std::size_t>(op.request)];
+    if (op.kind == OpKind::kRequest || op.kind == OpKind::kFailedRequest) {
+      if (given_back.empty()) given_back.push_back(stream.num_names++);
+      name = given_back.back();
+      given_back.pop_back();
+    }
+    op.name = name;
+    if (op.kind == OpKind::kFreeCompleted || op.kind == OpKind::kFailedRequest) given_back.push_back(name);
+  }
+}
 
 RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, const History& history) {
   return StreamBuilder(tables, trace, history).build();
@@ -152,6 +174,7 @@ RequestStream with_waits_scaled(const RequestStream& stream, double factor) {
     for (; next != moved.end() && next->at <= i; ++next) out.ops.push_back(next->op);
   }
   for (; next != moved.end(); ++next) out.ops.push_back(next->op);
+  name_requests(out);
   return out;
 }
 

@@ -21,6 +21,9 @@ struct Op {
   OpKind kind = OpKind::kRequest;
   std::int32_t request = kNone;  // row of RequestStream::size and the other columns
   EventIndex event = kNone;      // where it stands in the recording; kNone: before its first event
+  // What a model knows the request by. Names are given again, so what a model keeps by name takes as much room as there
+  // are blocks at a time.
+  std::int32_t name = kNone;
 };
 
 struct RequestStream {
@@ -30,10 +33,14 @@ struct RequestStream {
   std::vector<std::int64_t> stream;
   std::vector<std::int32_t> pool;  // kNone: the default pool
   std::vector<SiteId> site;
+  std::int32_t num_names = 0;
   std::int64_t num_initial = 0;  // requests that stand for blocks from before the recording
 
   std::size_t num_requests() const { return size.size(); }
 };
+
+// Gives each operation its name, from the order that they come in.
+void name_requests(RequestStream& stream);
 
 RequestStream request_stream(const Tables& tables, const DeviceTrace& trace, const History& history);
 

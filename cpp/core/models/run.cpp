@@ -29,15 +29,16 @@ Outcome finished(Outcome& out, const ModelCounters& now) {
 Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions& options) {
   Outcome out;
   if (options.keep_reserved) out.reserved_after.reserve(stream.ops.size());
-  std::vector<std::uint8_t> is_live(stream.num_requests(), 0);
+  std::vector<std::uint8_t> is_live(static_cast<std::size_t>(stream.num_names), 0);
   const ModelCounters& now = model.counters();
   for (std::size_t i = 0; i < stream.ops.size() && i <= options.last_op; ++i) {
     const Op& op = stream.ops[i];
     const auto row = static_cast<std::size_t>(op.request);
+    const auto name = static_cast<std::size_t>(op.name);
     switch (op.kind) {
       case OpKind::kRequest:
       case OpKind::kFailedRequest: {
-        const bool served = model.request({op.request, stream.size[row], stream.stream[row], stream.pool[row]});
+        const bool served = model.request({op.name, stream.size[row], stream.stream[row], stream.pool[row]});
         note(out, now, op.event, i);
         if (!served) {
           if (out.num_ooms++ == 0) {
@@ -45,19 +46,19 @@ Outcome run(AllocatorModel& model, const RequestStream& stream, const RunOptions
           }
           if (options.stop_at_oom && op.kind == OpKind::kRequest) return finished(out, now);
         } else if (op.kind == OpKind::kFailedRequest) {
-          model.free_requested(op.request);
-          model.free_completed(op.request);
+          model.free_requested(op.name);
+          model.free_completed(op.name);
         } else {
-          is_live[row] = 1;
+          is_live[name] = 1;
         }
         break;
       }
       case OpKind::kFreeRequested:
-        if (is_live[row]) model.free_requested(op.request);
+        if (is_live[name]) model.free_requested(op.name);
         break;
       case OpKind::kFreeCompleted:
-        if (is_live[row]) model.free_completed(op.request);
-        is_live[row] = 0;
+        if (is_live[name]) model.free_completed(op.name);
+        is_live[name] = 0;
         break;
       case OpKind::kEmptyCache: model.empty_cache(); break;
     }

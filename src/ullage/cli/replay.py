@@ -18,7 +18,9 @@ def replay(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="Another allocator: cudaMallocAsync, arena, placement."),
+        typer.Option(
+            "--model", metavar="NAME", help="Another allocator: cudaMallocAsync, arena, slabs, binning, placement."
+        ),
     ] = None,
     cap: Cap = None,
     min_cap: Annotated[bool, typer.Option("--min-cap", help="Also find the smallest cap that serves it.")] = False,

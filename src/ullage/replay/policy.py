@@ -95,11 +95,11 @@ class Policy:
             parts.append(f"per_process_memory_fraction:{self.memory_fraction:g}")
         return ",".join(parts)
 
-    def to_core(self, cap_bytes: int | None = None) -> _core.CachingPolicy:
+    def to_core(self, cap_bytes: int | None = None) -> _core.ModelPolicy:
         """Return the core's form of the policy, under a cap on reserved memory."""
         from ullage import _core
 
-        policy = _core.CachingPolicy()
+        policy = _core.ModelPolicy()
         if self.max_split_size_bytes is not None:
             policy.max_split_size = self.max_split_size_bytes
         policy.max_non_split_rounding = self.max_non_split_rounding_bytes

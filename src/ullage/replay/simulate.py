@@ -84,7 +84,7 @@ class Simulation:
             return []
         return [_core.with_waits_scaled(self.stream, factor) for factor in _WAITS]
 
-    def core_policy(self, policy: Policy | GrowingPool, cap_bytes: int | None) -> _core.CachingPolicy:
+    def core_policy(self, policy: Policy | GrowingPool, cap_bytes: int | None) -> _core.ModelPolicy:
         """Return the core's policy; under the recorded settings it takes the recorded segment addresses."""
         core = policy.to_core(cap_bytes)
         core.descending_addresses = self.mostly_descending
@@ -104,13 +104,13 @@ class Simulation:
 
     def run(self, policy: Policy | GrowingPool, cap_bytes: int | None) -> _core.Outcome:
         """Run one policy once."""
-        return _core.run_caching(self.stream, self.core_policy(policy, cap_bytes))
+        return _core.run_model(self.stream, self.core_policy(policy, cap_bytes))
 
     def outcome(self, policy: Policy | GrowingPool | None = None, cap_bytes: int | None = None) -> Outcome:
         """Run one policy, and find out how sure the answer is."""
         policy = self.recorded if policy is None else policy
         core = self.core_policy(policy, cap_bytes)
-        main = _core.run_caching(self.stream, core)
+        main = _core.run_model(self.stream, core)
         certainty, bounds = self._certainty(policy, cap_bytes, main)
         waste = _core.waste_at_peak(self.stream, core, main)
         return replace(self.unranged(policy, cap_bytes, main), waste=waste, certainty=certainty, range_bytes=bounds)
@@ -170,7 +170,7 @@ class Simulation:
                 core.descending_addresses = descending
                 if is_recorded and stream is self.stream:
                     continue  # what it did is known
-                peaks.append(_core.run_caching(stream, core).peak_reserved)
+                peaks.append(_core.run_model(stream, core).peak_reserved)
         bounds = (min(peaks), max(peaks))
         if isinstance(policy, GrowingPool) and policy.error_share:
             bounds = (round(bounds[0] * (1 - policy.error_share)), round(bounds[1] * (1 + policy.error_share)))
@@ -193,10 +193,15 @@ class Simulation:
     def min_cap(self, policy: Policy | GrowingPool) -> int:
         """Return the smallest cap, in steps of 2 MiB, under which a policy serves every request of the recording.
 
+        Where a larger cap can serve less, as with garbage collection, it is the smallest that the halving meets.
+
         Cost: a run for each halving, about fifteen.
         """
         free = self.run(policy, None)
         low, high = free.peak_allocated // _MIN_CAP_STEP, -(-free.peak_reserved // _MIN_CAP_STEP)
+        # Garbage collection works under a cap alone: there, what was enough without one may not be.
+        while self.run(policy, high * _MIN_CAP_STEP).num_ooms:
+            low, high = high + 1, high + max(high // 16, 1)
         while low < high:
             middle = (low + high) // 2
             if self.run(policy, middle * _MIN_CAP_STEP).num_ooms:

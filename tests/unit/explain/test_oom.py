@@ -9,7 +9,7 @@ from tests.unit.snapshot_builder import MIB, SimulatedOutOfMemoryError, Snapshot
 from ullage.explain.oom import find_oom
 
 
-def refuse(one: SnapshotBuilder, size: int, **where: int) -> SnapshotBuilder:
+def refuse(one: SnapshotBuilder, size: int, **where: int | tuple[int, int]) -> SnapshotBuilder:
     with pytest.raises(SimulatedOutOfMemoryError):
         one.alloc(size, "train.py:9 step", **where)  # type: ignore[arg-type]
     return one
@@ -62,7 +62,8 @@ def test_free_memory_in_other_pools_and_streams_is_named_and_not_counted_as_a_ho
     keep = one.alloc(4 * MIB, stream=7)
     one.alloc(3 * MIB, pool=(0, 1))
     one.request_free(keep)
-    (oom,) = find_oom(load(refuse(one, 60 * MIB)).device())
+    # Into a private pool, for which nothing is waited for or given back.
+    (oom,) = find_oom(load(refuse(one, 60 * MIB, pool=(0, 2))).device())
     assert oom.evidence["largest_hole_bytes"] == 0
     assert "on other streams" in oom.why
     assert "in private pools" in oom.why
