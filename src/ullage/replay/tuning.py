@@ -12,7 +12,7 @@ from ullage import _core
 from ullage.replay.outcome import Outcome
 from ullage.replay.policy import Policy
 from ullage.replay.simulate import Simulation
-from ullage.units import format_bytes, format_share
+from ullage.replay.tuning_advice import bound, notes, variable, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ _SPLITS_MB = (None, 32, 64, 128, 256, 512, 1024)
 _ROUNDUPS = (0, 2, 4, 8)
 _LARGE_MB = (20, 64)
 _COLLECT = (0.6, 0.8)
+_KNOWS_LARGE_SEGMENT = (2, 11)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class Tuning:
         candidates: All that were tried, best first.
         verdict: The answer in one line.
         line: What to set in the environment; "" where nothing helps.
-        notes: What it costs, and what is known of these settings.
+        notes: What it costs, what is known of these settings, and what else would help.
+        bound_bytes: What no setting can go below.
     """
 
     device: int
@@ -49,6 +51,7 @@ class Tuning:
     verdict: str
     line: str
     notes: tuple[str, ...]
+    bound_bytes: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the search as plain data with stable keys."""
@@ -60,6 +63,7 @@ class Tuning:
             "verdict": self.verdict,
             "line": self.line,
             "notes": list(self.notes),
+            "bound_bytes": self.bound_bytes,
         }
 
 
@@ -92,6 +96,19 @@ def candidate_policies(cap_bytes: int | None) -> list[Policy]:
     return policies
 
 
+def is_known(policy: Policy, torch_version: str) -> bool:
+    """Tell whether a torch takes the settings of a policy; one that it does not know would stop the program.
+
+    Args:
+        policy: The settings.
+        torch_version: A version or a range, as `Trace.torch_version` says it; "" where nothing is known.
+    """
+    from ullage.doctor import TorchRange
+
+    torch = TorchRange.parse(torch_version)
+    return torch is None or policy.large_segment_size_bytes == 20 * _MIB or not torch.is_before(_KNOWS_LARGE_SEGMENT)
+
+
 def tune(
     trace: Trace,
     *,
@@ -113,25 +130,29 @@ def tune(
     Cost: one run for each setting (64 or 80), spread over the cores; certainty is worked out for the best ones only.
     """
     simulation = Simulation.of(trace, device)
-    policies = [simulation.recorded, *(p for p in candidate_policies(cap_bytes) if p != simulation.recorded)]
+    others = (policy for policy in candidate_policies(cap_bytes) if is_known(policy, trace.torch_version))
+    policies = [simulation.recorded, *(policy for policy in others if policy != simulation.recorded)]
     ranked = sorted(_run_all(simulation, policies, cap_bytes, progress), key=lambda pair: _rank(pair[1]))
     best_policy, best_run = ranked[0]
     baseline_run = next(run for policy, run in ranked if policy == simulation.recorded)
     gain = baseline_run.peak_reserved - best_run.peak_reserved
-    saves = baseline_run.num_ooms > best_run.num_ooms or gain >= _WORTH * baseline_run.peak_reserved
+    # Where a request fails, the run ended there, and its peak says nothing.
+    saves = not best_run.num_ooms and (baseline_run.num_ooms > 0 or gain >= _WORTH * baseline_run.peak_reserved)
     if not saves:
         best_policy = simulation.recorded
     baseline = simulation.outcome(simulation.recorded, cap_bytes)
     best = baseline if not saves else simulation.outcome(best_policy, cap_bytes)
+    lowest = bound(simulation)
     candidates = tuple(simulation.unranged(policy, cap_bytes, run) for policy, run in ranked)
     return Tuning(
         device=simulation.device.number,
         baseline=baseline,
         best=best,
         candidates=candidates,
-        verdict=_verdict(simulation, baseline, best, saves, cap_bytes),
-        line=f"{_variable(simulation)}={best.policy}" if saves and best.policy != "default" else "",
-        notes=_notes(simulation, baseline, best, best_policy, saves),
+        verdict=verdict(simulation, baseline, best, saves),
+        line=f"{variable(simulation)}={best.policy}" if saves and best.policy != "default" else "",
+        notes=notes(simulation, baseline, best, best_policy, saves, lowest),
+        bound_bytes=lowest.bytes,
     )
 
 
@@ -153,46 +174,3 @@ def _run_all(
 
 def _rank(run: _core.Outcome) -> tuple[bool, int, int]:
     return (run.num_ooms > 0, run.peak_reserved, run.num_device_alloc + run.num_device_free)
-
-
-def _variable(simulation: Simulation) -> str:
-    """Name the variable that this torch reads: the old name works everywhere, and 2.9.1 ignores the new one."""
-    return "PYTORCH_CUDA_ALLOC_CONF"
-
-
-def _verdict(simulation: Simulation, baseline: Outcome, best: Outcome, saves: bool, cap_bytes: int | None) -> str:
-    before, after = baseline.peak_reserved_bytes, best.peak_reserved_bytes
-    if cap_bytes is not None and baseline.is_oom and not best.is_oom:
-        return f"It fits into {format_bytes(cap_bytes)} with one setting; as recorded, it runs out of memory."
-    if cap_bytes is not None and best.is_oom:
-        return f"No setting makes it fit into {format_bytes(cap_bytes)}."
-    if saves:
-        return (
-            f"{format_bytes(before - after)} less reserved ({format_share(before - after, before)}) with one setting."
-        )
-    live = simulation.device.peak.active_bytes
-    return (
-        f"No setting helps: {format_bytes(before)} are reserved for {format_bytes(live)} that are live at once, "
-        f"{format_share(live, before)} of it."
-    )
-
-
-def _notes(simulation: Simulation, baseline: Outcome, best: Outcome, policy: Policy, saves: bool) -> tuple[str, ...]:
-    notes = []
-    if not saves:
-        notes.append(
-            "what would help is in ullage explain: the lines that pin free memory, and what is live at the peak"
-        )
-        return tuple(notes)
-    calls = best.num_device_alloc + best.num_device_free
-    before = baseline.num_device_alloc + baseline.num_device_free
-    if calls > 1.5 * before + 10:
-        notes.append(f"it makes {calls:,} driver calls in place of {before:,}; each one waits for the GPU")
-    if best.peak_allocated_bytes > baseline.peak_allocated_bytes:
-        more = best.peak_allocated_bytes - baseline.peak_allocated_bytes
-        notes.append(f"rounding makes blocks larger: {format_bytes(more)} more allocated at the peak")
-    if policy.expandable_segments:
-        notes.append("expandable segments: no IPC of tensors before torch 2.7, and not with torch_memory_saver")
-    if policy.large_segment_size_bytes != 20 * _MIB:
-        notes.append("large_segment_size_mb needs torch 2.11 or newer")
-    return tuple(notes)
