@@ -1,6 +1,8 @@
 // Every plan is checked by the validator, which knows nothing of how it was made.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -56,6 +58,22 @@ void cut(std::mt19937& random, Buffer whole, int depth, std::vector<Buffer>& out
   cut(random, second, depth - 1, out);
 }
 
+// Whether the buffers from `next` on fit below a height, whatever whole offsets they take: every one is tried.
+bool fits_somehow(const std::vector<Buffer>& buffers, Bytes height, std::vector<Bytes>& offset, std::size_t next = 0) {
+  if (next == buffers.size()) return true;
+  const Buffer& one = buffers[next];
+  for (offset[next] = 0; offset[next] + one.size <= height; ++offset[next]) {
+    bool is_free = true;
+    for (std::size_t i = 0; i < next && is_free; ++i) {
+      const Buffer& other = buffers[i];
+      const bool meets = one.begin < other.end && other.begin < one.end;
+      is_free = !meets || offset[next] + one.size <= offset[i] || offset[i] + other.size <= offset[next];
+    }
+    if (is_free && fits_somehow(buffers, height, offset, next + 1)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("nothing needs nothing") {
@@ -106,6 +124,38 @@ TEST_CASE("the search proves that nothing fits below the bound") {
     const std::vector<std::uint32_t> rank(one.buffers.size(), 0);
     CHECK(search.run(one.bound - 1, rank, 1'000'000) == SearchEnd::kNoneExists);
     CHECK(search.run(2 * one.bound, rank, 1'000'000) == SearchEnd::kFound);
+  }
+}
+
+TEST_CASE(
+    "no branch is cut off that leads to a placement: where the search finds none, trying every offset finds none") {
+  std::mt19937 random(8);
+  for (int round = 0; round < 5'000; ++round) {
+    CAPTURE(round);
+    // What filled a rectangle, with some sizes swapped, seldom leaves room to spare.
+    std::vector<Buffer> buffers;
+    cut(random, {12, 0, 12}, 4, buffers);
+    for (int swaps = 0; swaps < 3; ++swaps) {
+      std::swap(buffers[random() % buffers.size()].size, buffers[random() % buffers.size()].size);
+    }
+    std::vector<Bytes> settled;
+    for (const Section& section : sections_of(buffers, settled)) {
+      std::vector<std::uint32_t> rank(section.buffers.size());
+      std::iota(rank.begin(), rank.end(), 0U);
+      std::shuffle(rank.begin(), rank.end(), random);
+      Search search(section);
+      std::vector<Bytes> offset(section.buffers.size());
+      Bytes height = section.bound;
+      for (;; ++height) {
+        const SearchEnd how = search.run(height, rank, 100'000'000);
+        if (how == SearchEnd::kFound) break;
+        REQUIRE(how == SearchEnd::kNoneExists);
+        REQUIRE_FALSE(fits_somehow(section.buffers, height, offset));
+      }
+      const Plan plan{search.offset(), height, section.bound};
+      CHECK(validate(section.buffers, plan, 1).find("overlaps") == std::string::npos);
+      for (std::size_t i = 0; i < offset.size(); ++i) REQUIRE(plan.offset[i] + section.buffers[i].size <= height);
+    }
   }
 }
 

@@ -13,12 +13,19 @@ Search::Search(const Section& section) : section_(section) {
   std::stable_sort(by_begin_.begin(), by_begin_.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return all[a].begin < all[b].begin; });
   overlapping_.resize(all.size());
+  living_.resize(section.live.size());
   for (std::uint32_t a = 0; a < all.size(); ++a) {
     for (std::uint32_t b = 0; b < all.size(); ++b) {
       if (a != b && all[a].begin < all[b].end && all[b].begin < all[a].end) overlapping_[a].push_back(b);
     }
+    for (auto t = static_cast<std::size_t>(all[a].begin); t < static_cast<std::size_t>(all[a].end); ++t) {
+      living_[t].push_back(a);
+    }
   }
-  above_.resize(section.live.size());
+  looked_at_.assign(section.live.size(), 0);
+  num_candidates_.assign(section.live.size(), 0);
+  gap_.assign(section.live.size(), kNone);
+  weight_.assign(section.live.size(), 1);
 }
 
 SearchEnd Search::run(Bytes capacity, const std::vector<std::uint32_t>& rank, std::int64_t max_steps) {
@@ -26,82 +33,227 @@ SearchEnd Search::run(Bytes capacity, const std::vector<std::uint32_t>& rank, st
   rank_ = &rank;
   num_steps_ = 0;
   max_steps_ = max_steps;
-  trail_.clear();
+  lowest_before_.clear();
+  height_before_.clear();
+  checked_ = 0;
+  depth_ = 0;
   lowest_.assign(section_.buffers.size(), 0);
   offset_.assign(section_.buffers.size(), 0);
-  if (place_all(by_begin_, 0)) return SearchEnd::kFound;
+  is_placed_.assign(section_.buffers.size(), 0);
+  height_.assign(section_.live.size(), 0);
+  rest_ = section_.live;
+  for (double& weight : weight_) weight = 1 + (weight - 1) * kForget;
+  if (section_.bound > capacity) return SearchEnd::kNoneExists;
+  if (place_all(by_begin_)) return SearchEnd::kFound;
   return num_steps_ > max_steps_ ? SearchEnd::kOutOfSteps : SearchEnd::kNoneExists;
 }
 
 // `waiting` is in the order of begins, and its times hang together.
-bool Search::place_all(const Indices& waiting, Bytes frontier) {
+bool Search::place_all(const Indices& waiting) {
   if (waiting.empty()) return true;
-  if (!can_fit(waiting, frontier)) return false;
-  const Indices tried = candidates(waiting, frontier);
-  for (std::size_t k = 0; k < tried.size(); ++k) {
-    const auto is_same = [&](std::uint32_t other) { return is_twin(other, tried[k]); };
-    if (std::any_of(tried.begin(), tried.begin() + static_cast<std::ptrdiff_t>(k), is_same)) continue;
-    if (try_candidate(waiting, tried[k], lowest(tried[k], frontier))) return true;
+  if (++depth_ > kDeepest) num_steps_ = max_steps_ + 1;
+  const bool is_done = num_steps_ <= max_steps_ && go_on(waiting);
+  --depth_;
+  return is_done;
+}
+
+bool Search::go_on(const Indices& waiting) {
+  Choice choice;
+  if (!choose(waiting, choice)) return false;
+  for (std::size_t k = 0; k < choice.buffers.size(); ++k) {
+    const std::uint32_t one = choice.buffers[k];
+    const auto is_same = [&](std::uint32_t other) { return is_twin(other, one); };
+    const auto tried_end = choice.buffers.begin() + static_cast<std::ptrdiff_t>(k);
+    if (std::any_of(choice.buffers.begin(), tried_end, is_same)) continue;
+    if (try_buffer(waiting, one, choice.height)) return true;
     if (num_steps_ > max_steps_) return false;
   }
+  return choice.may_leave_gap && try_gap(waiting, choice);
+}
+
+// The lowest height at which something is to be placed, and there the moment with the fewest ways to go on. False if
+// some moment has none.
+bool Search::choose(const Indices& waiting, Choice& choice) {
+  const auto begin = static_cast<std::size_t>(section_.buffers[waiting.front()].begin);
+  std::int64_t last = 0;
+  for (const std::uint32_t i : waiting) last = std::max(last, section_.buffers[i].end);
+  const auto end = static_cast<std::size_t>(last);
+  choice.height = *std::min_element(height_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    height_.begin() + static_cast<std::ptrdiff_t>(end));
+  std::fill(num_candidates_.begin() + static_cast<std::ptrdiff_t>(begin),
+            num_candidates_.begin() + static_cast<std::ptrdiff_t>(end), 0);
+  for (const std::uint32_t i : waiting) {
+    if (lowest_[i] != choice.height) continue;
+    const Buffer& buffer = section_.buffers[i];
+    for (auto t = static_cast<std::size_t>(buffer.begin); t < static_cast<std::size_t>(buffer.end); ++t) {
+      ++num_candidates_[t];
+    }
+    num_steps_ += buffer.end - buffer.begin;
+  }
+  const double fewest = choose_moment(begin, end, choice);
+  num_steps_ += static_cast<std::int64_t>(2 * (end - begin) + 2 * waiting.size());
+  if (fewest == 0) {
+    blame(choice.moment);
+    return false;
+  }
+  for (const std::uint32_t i : living_[choice.moment]) {
+    if (is_placed_[i] == 0 && lowest_[i] == choice.height) choice.buffers.push_back(i);
+  }
+  std::sort(choice.buffers.begin(), choice.buffers.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return (*rank_)[a] < (*rank_)[b]; });
+  return true;
+}
+
+// Sets the moment and whether a gap may be left there; returns the ways to go on over the moment's weight. Whether a
+// gap is possible is only worked out for the moment that looks best, until it stays the best.
+double Search::choose_moment(std::size_t begin, std::size_t end, Choice& choice) {
+  for (std::size_t t = begin; t < end; ++t) gap_[t] = capacity_ - height_[t] - rest_[t] > 0 ? kMayBe : kNone;
+  for (;;) {
+    double fewest = std::numeric_limits<double>::max();
+    for (std::size_t t = begin; t < end; ++t) {
+      if (height_[t] != choice.height) continue;
+      const double score = (num_candidates_[t] + (gap_[t] != kNone ? 1 : 0)) / weight_[t];
+      if (score >= fewest) continue;
+      fewest = score;
+      choice.moment = t;
+    }
+    Gap& gap = gap_[choice.moment];
+    if (gap == kMayBe && next_above(choice.moment, choice.height) + rest_[choice.moment] > capacity_) {
+      gap = kNone;
+      continue;
+    }
+    choice.may_leave_gap = gap != kNone;
+    return fewest;
+  }
+}
+
+bool Search::try_buffer(const Indices& waiting, std::uint32_t chosen, Bytes offset) {
+  const std::size_t lowest_mark = lowest_before_.size(), height_mark = height_before_.size();
+  const Buffer& buffer = section_.buffers[chosen];
+  const Bytes top = offset + buffer.size;
+  offset_[chosen] = offset;
+  is_placed_[chosen] = 1;
+  for (auto t = static_cast<std::size_t>(buffer.begin); t < static_cast<std::size_t>(buffer.end); ++t) {
+    set_height(t, top);
+    rest_[t] -= buffer.size;
+  }
+  for (const std::uint32_t other : overlapping_[chosen]) {
+    if (is_placed_[other] == 0 && lowest_[other] < top) raise(other, top);
+  }
+  num_steps_ += static_cast<std::int64_t>(overlapping_[chosen].size());
+  bool is_done = raised_ones_fit();
+  if (is_done) {
+    for (const Indices& part : apart(waiting, chosen)) {
+      is_done = place_all(part);
+      if (!is_done) break;
+    }
+  }
+  if (is_done) return true;
+  for (const std::uint32_t i : waiting) {  // a part may have been done before another failed
+    if (is_placed_[i] == 0) continue;
+    is_placed_[i] = 0;
+    const Buffer& gone = section_.buffers[i];
+    for (auto t = static_cast<std::size_t>(gone.begin); t < static_cast<std::size_t>(gone.end); ++t)
+      rest_[t] += gone.size;
+  }
+  undo(lowest_mark, height_mark);
   return false;
 }
 
-// Whether at each moment, and for each set of waiting buffers there that cannot lie below some offset, the room above
-// that offset holds them: the bound for jobs with release dates on one machine.
-bool Search::can_fit(const Indices& waiting, Bytes frontier) {
-  from_top_ = waiting;
-  std::stable_sort(from_top_.begin(), from_top_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return lowest_[a] > lowest_[b]; });
-  std::int64_t end = 0;
-  for (const std::uint32_t i : waiting) end = std::max(end, section_.buffers[i].end);
-  std::fill(above_.begin() + section_.buffers[waiting.front()].begin, above_.begin() + end, Bytes{0});
-  for (const std::uint32_t i : from_top_) {
-    const Buffer& buffer = section_.buffers[i];
-    const Bytes room = capacity_ - lowest(i, frontier);
-    Bytes most = 0;
+// Nothing lies at the place: what could have has to be raised by something that does not live at the moment, and that
+// reaches into where it would lie; else it would sink back.
+bool Search::try_gap(const Indices& waiting, const Choice& choice) {
+  const std::size_t lowest_mark = lowest_before_.size(), height_mark = height_before_.size();
+  Bytes next = std::numeric_limits<Bytes>::max();
+  for (const std::uint32_t i : living_[choice.moment]) {
+    if (is_placed_[i] != 0) continue;
+    if (lowest_[i] == choice.height) raise(i, raised_above(i, choice.moment, choice.height));
+    next = std::min(next, lowest_[i]);
+  }
+  if (next + rest_[choice.moment] > capacity_) {
+    blame(choice.moment);
+  } else {
+    set_height(choice.moment, next);
+    if (raised_ones_fit() && place_all(waiting)) return true;
+  }
+  undo(lowest_mark, height_mark);
+  return false;
+}
+
+Bytes Search::raised_above(std::uint32_t i, std::size_t moment, Bytes height) {
+  Bytes least = capacity_ + 1;
+  for (const std::uint32_t other : overlapping_[i]) {
+    if (is_placed_[other] != 0 || lives_at(other, moment)) continue;
+    if (lowest_[other] >= height + section_.buffers[i].size) continue;
+    least = std::min(least, lowest_[other] + section_.buffers[other].size);
+  }
+  num_steps_ += static_cast<std::int64_t>(overlapping_[i].size());
+  return least;
+}
+
+// How high the next thing at a moment lies, if not at `height`.
+Bytes Search::next_above(std::size_t moment, Bytes height) {
+  Bytes next = std::numeric_limits<Bytes>::max();
+  for (const std::uint32_t i : living_[moment]) {
+    if (is_placed_[i] != 0) continue;
+    next = std::min(next, lowest_[i] > height ? lowest_[i] : raised_above(i, moment, height));
+  }
+  num_steps_ += static_cast<std::int64_t>(living_[moment].size());
+  return next;
+}
+
+void Search::raise(std::uint32_t i, Bytes to) {
+  lowest_before_.push_back({i, lowest_[i]});
+  lowest_[i] = to;
+}
+
+void Search::set_height(std::size_t moment, Bytes height) {
+  height_before_.push_back({static_cast<std::uint32_t>(moment), height_[moment]});
+  height_[moment] = height;
+}
+
+void Search::undo(std::size_t lowest_mark, std::size_t height_mark) {
+  for (; lowest_before_.size() > lowest_mark; lowest_before_.pop_back()) {
+    lowest_[lowest_before_.back().index] = lowest_before_.back().value;
+  }
+  for (; height_before_.size() > height_mark; height_before_.pop_back()) {
+    height_[height_before_.back().index] = height_before_.back().value;
+  }
+  checked_ = std::min(checked_, lowest_mark);
+}
+
+// Whether the moments of the buffers that were raised since the last look still hold what is to be placed there.
+bool Search::raised_ones_fit() {
+  ++look_;
+  for (; checked_ < lowest_before_.size(); ++checked_) {
+    const Buffer& buffer = section_.buffers[lowest_before_[checked_].index];
     for (auto t = static_cast<std::size_t>(buffer.begin); t < static_cast<std::size_t>(buffer.end); ++t) {
-      above_[t] += buffer.size;
-      most = std::max(most, above_[t]);
+      if (looked_at_[t] == look_) continue;
+      looked_at_[t] = look_;
+      if (!fits(t)) {
+        blame(t);
+        return false;
+      }
     }
-    num_steps_ += buffer.end - buffer.begin + 8;
-    if (most > room) return false;
   }
   return true;
 }
 
-// What could come next. A buffer above which another would fit whole has to wait: that other can come first.
-Search::Indices Search::candidates(const Indices& waiting, Bytes frontier) const {
-  Bytes below = std::numeric_limits<Bytes>::max();
-  for (const std::uint32_t i : waiting) below = std::min(below, lowest(i, frontier) + section_.buffers[i].size);
-  Indices found;
-  for (const std::uint32_t i : waiting) {
-    if (lowest(i, frontier) < below) found.push_back(i);
+// Whether, for each set of waiting buffers that cannot lie below some offset, the room above that offset holds them:
+// the bound for jobs with release dates on one machine.
+bool Search::fits(std::size_t moment) {
+  pieces_.clear();
+  for (const std::uint32_t i : living_[moment]) {
+    if (is_placed_[i] == 0) pieces_.push_back({lowest_[i], section_.buffers[i].size});
   }
-  std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const Bytes low_a = lowest(a, frontier), low_b = lowest(b, frontier);
-    return low_a != low_b ? low_a < low_b : (*rank_)[a] < (*rank_)[b];
-  });
-  return found;
-}
-
-bool Search::try_candidate(const Indices& waiting, std::uint32_t chosen, Bytes offset) {
-  const std::size_t mark = trail_.size();
-  const Bytes top = offset + section_.buffers[chosen].size;
-  offset_[chosen] = offset;
-  for (const std::uint32_t other : overlapping_[chosen]) {
-    if (lowest_[other] >= top) continue;
-    trail_.push_back({other, lowest_[other]});
-    lowest_[other] = top;
+  std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.lowest > b.lowest; });
+  num_steps_ += static_cast<std::int64_t>(living_[moment].size() + 4 * pieces_.size());
+  Bytes above = 0;
+  for (const Piece& piece : pieces_) {
+    above += piece.size;
+    if (piece.lowest + above > capacity_) return false;
   }
-  num_steps_ += static_cast<std::int64_t>(overlapping_[chosen].size());
-  bool is_done = true;
-  for (const Indices& part : apart(waiting, chosen)) {
-    is_done = place_all(part, offset);
-    if (!is_done) break;
-  }
-  for (; trail_.size() > mark; trail_.pop_back()) lowest_[trail_.back().index] = trail_.back().before;
-  return is_done;
+  return true;
 }
 
 // The parts that share no moment, smallest first: it fails soonest.

@@ -4,9 +4,10 @@ from ullage.callable_room import make_callable
 from ullage.replay.minimalloc import Buffers, read_minimalloc
 from ullage.replay.models import MODELS, GrowingPool, model_named, policy_from
 from ullage.replay.outcome import Certainty, FailedRequest, Outcome
-from ullage.replay.placement import Placement, load_plan, place, place_buffers
+from ullage.replay.placement import Placement, load_plan, place, place_buffers, place_step, placement_outcome
 from ullage.replay.policy import Policy, parse_conf, recorded_policy
 from ullage.replay.simulate import Simulation, replay
+from ullage.replay.step_placement import Window
 from ullage.replay.tuning import Tuning, tune
 
 __all__ = [
@@ -20,11 +21,14 @@ __all__ = [
     "Policy",
     "Simulation",
     "Tuning",
+    "Window",
     "load_plan",
     "model_named",
     "parse_conf",
     "place",
     "place_buffers",
+    "place_step",
+    "placement_outcome",
     "policy_from",
     "read_minimalloc",
     "recorded_policy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ullage.errors import ReplayError
 from ullage.replay.minimalloc import Buffers
 from ullage.replay.outcome import Outcome
 from ullage.replay.simulate import Simulation
+from ullage.replay.step_placement import Window, step_buffers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +38,9 @@ class Placement:
         alignment_bytes: What every offset is a multiple of; sizes count rounded up to it.
         sizes: Bytes of each request, in the order of the recording.
         offsets: Where each lies, in bytes.
-        begins: When each begins, counted in the recording's operations.
+        begins: When each begins, counted in the recording's operations; of one step, in its events.
         ends: When each has ended; exclusive.
+        window: The step that the plan is for; None: it is for the whole recording.
     """
 
     height_bytes: int
@@ -48,6 +50,7 @@ class Placement:
     offsets: NDArray[np.int64]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
+    window: Window | None = None
 
     def problem(self) -> str:
         """Say what is wrong with the plan, "" if nothing is; checked apart from how plans are made."""
@@ -63,12 +66,13 @@ class Placement:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan's figures as plain data with stable keys; the offsets are in the file that `save` writes."""
-        return {
+        plain: dict[str, Any] = {
             "height_bytes": self.height_bytes,
             "largest_live_bytes": self.largest_live_bytes,
             "alignment_bytes": self.alignment_bytes,
             "num_requests": len(self.offsets),
         }
+        return plain if self.window is None else plain | {"window": self.window.to_json()}
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON; its form is in docs/placement.md.
@@ -82,7 +86,7 @@ class Placement:
         Path(path).write_text(json.dumps(plain) + "\n", encoding="utf-8")
 
 
-def place(trace: Trace, *, device: int | None = None, seconds: float = 2.0) -> Placement:
+def place(trace: Trace, *, device: int | None = None, seconds: float = 5.0) -> Placement:
     """Find offsets for every request of a recording in one arena.
 
     Args:
@@ -101,7 +105,24 @@ def place(trace: Trace, *, device: int | None = None, seconds: float = 2.0) -> P
     return place_buffers(buffers, alignment_bytes=_RECORDED_ALIGNMENT, seconds=seconds)
 
 
-def place_buffers(buffers: Buffers, *, alignment_bytes: int = 1, seconds: float = 2.0) -> Placement:
+def place_step(trace: Trace, *, step: int | None = None, device: int | None = None, seconds: float = 5.0) -> Placement:
+    """Find offsets for the buffers of one step, which serve every step like it.
+
+    Args:
+        trace: The recording.
+        step: The step's number, from 1; None: the last one that the next repeats exactly, else the last.
+        device: The device's number; None: the one with the most events.
+        seconds: As in `place`.
+
+    Raises:
+        ReplayError: There are no steps to be seen in the recording, or none of that number.
+        UllageError: There is no such device, or it has no requests.
+    """
+    buffers, window = step_buffers(Simulation.of(trace, device).device, step)
+    return replace(place_buffers(buffers, alignment_bytes=_RECORDED_ALIGNMENT, seconds=seconds), window=window)
+
+
+def place_buffers(buffers: Buffers, *, alignment_bytes: int = 1, seconds: float = 5.0) -> Placement:
     """Find offsets for buffers in one arena.
 
     Args:
@@ -175,7 +196,8 @@ def load_plan(path: str | Path) -> Placement:
     try:
         sizes, offsets, begins, ends = (_column(plain["requests"][name]) for name in ("size", "offset", "begin", "end"))
         figures = {name: _integer(plain[name]) for name in ("height_bytes", "largest_live_bytes", "alignment_bytes")}
-        plan = Placement(**figures, sizes=sizes, offsets=offsets, begins=begins, ends=ends)
+        window = _window(plain["window"]) if "window" in plain else None
+        plan = Placement(**figures, sizes=sizes, offsets=offsets, begins=begins, ends=ends, window=window)
         problem = plan.problem()
     except KeyError as error:
         raise ReplayError(f"{path}: has no {error}") from None
@@ -190,6 +212,13 @@ def _integer(value: Any) -> int:
     if not isinstance(value, int) or not 0 <= value < 1 << 60:
         raise ValueError(f"expected a whole number from 0 to below 2^60, found {str(value)[:40]!r}")
     return value
+
+
+def _window(plain: Any) -> Window:
+    if not isinstance(plain, dict) or not isinstance(plain.get("repeats"), bool):
+        raise TypeError("expected a step's figures for window")
+    names = ("step", "num_steps", "begin_event", "end_event", "num_before")
+    return Window(**{name: _integer(plain[name]) for name in names}, repeats=plain["repeats"])
 
 
 def _column(values: Any) -> NDArray[np.int64]:

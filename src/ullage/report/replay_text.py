@@ -62,6 +62,8 @@ def print_placement(placement: dict[str, Any]) -> None:
     height, live = placement["height_bytes"], placement["largest_live_bytes"]
     above = f"{format_share(height - live, live)} above the bound" if height > live else "as low as can be"
     out.print(Text.assemble(("placement", "bold"), f": an arena of {format_bytes(height)} holds it all, {above}"))
+    if "window" in placement:
+        out.print(indented(_window_words(placement["window"])))
     out.print(indented(f"most that is live at once: {format_bytes(live)} ({live:,} of {height:,} bytes)"))
     if "recorded" in placement:
         out.print(indented(f"recorded peak of reserved: {format_bytes(placement['recorded']['peak_reserved_bytes'])}"))
@@ -70,6 +72,16 @@ def print_placement(placement: dict[str, Any]) -> None:
         out.print(indented(f"it {fits} {format_bytes(placement['cap_bytes'])} ({placement['cap_bytes']:,} bytes)"))
     if placement.get("certainty") == "window":
         out.print(indented(Text("of the window of an incomplete history only", style="dim")))
+    if "plan" in placement:
+        out.print(indented(f"the plan of {plural(placement['num_requests'], 'request')} is in {placement['plan']}"))
+
+
+def _window_words(window: dict[str, Any]) -> str:
+    answer = (
+        "a neighbouring step asks for the same" if window["repeats"] else "no neighbouring step asks for just the same"
+    )
+    held = plural(window["num_before"], "block")
+    return f"step {window['step']} of {window['num_steps']}, with {held} that are there before it: {answer}"
 
 
 def _print_device(out: Console, device: int, num_devices: int) -> None:

@@ -12,7 +12,7 @@ import ullage
 from tests.recordings import COMPLETE, EXAMPLE, ROOT, device_of, trace_of
 from tests.unit.cli.conftest import Command, command
 from ullage.errors import ReplayError
-from ullage.replay import Buffers, load_plan, place, place_buffers, read_minimalloc
+from ullage.replay import Buffers, load_plan, place, place_buffers, place_step, read_minimalloc
 
 __all__ = ["command"]
 
@@ -51,7 +51,7 @@ def test_plans_are_valid_and_the_same_when_made_again(lives: list[tuple[int, int
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_recording_is_placed_within_a_hundredth_of_its_bound(name: str) -> None:
-    plan = place(trace_of(name), seconds=0.5)
+    plan = place(trace_of(name))
     assert plan.problem() == ""
     assert plan.height_bytes <= 1.01 * plan.largest_live_bytes
     assert plan.largest_live_bytes <= device_of(name).peak.active_bytes
@@ -178,3 +178,48 @@ def test_an_instance_has_only_a_placement(
     path.write_text(INSTANCE)
     done = command("replay", str(path), *options)
     assert (done.code, complaint in done.err) == (2, True)
+
+
+def test_a_step_that_repeats_is_placed_with_what_lives_before_it(tmp_path: Path) -> None:
+    trace = ullage.load("examples/eval_sum.pickle.xz")
+    plan = place_step(trace)
+    assert plan.window is not None
+    assert plan.window.repeats
+    blocks = trace.device().blocks
+    own = (blocks.birth >= plan.window.begin_event) & (blocks.birth < plan.window.end_event)
+    assert plan.sizes[plan.window.num_before :].tolist() == blocks.requested_bytes[own].tolist()
+    assert plan.problem() == ""
+    assert plan.height_bytes <= place(trace).height_bytes
+    plan.save(tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json").window == plan.window
+
+
+@pytest.mark.parametrize("step", [0, 100_000])
+def test_a_step_that_is_not_there_is_refused(step: int) -> None:
+    with pytest.raises(ReplayError, match=rf"no step {step}"):
+        place_step(ullage.load("examples/eval_sum.pickle.xz"), step=step)
+
+
+def test_the_command_writes_the_plan_of_a_step(command: Command, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    done = command(
+        "replay", "examples/eval_sum.pickle.xz", "--model", "placement", "--step", "auto", "--plan", str(plan), "--json"
+    )
+    plain = json.loads(done.out)
+    assert (done.code, plain["plan"]) == (0, str(plan))
+    assert load_plan(plan).height_bytes == plain["height_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--step", "auto"], "--step needs --model placement"),
+        (["--plan", "plan.json"], "--plan needs --model placement"),
+        (["--model", "placement", "--step", "last"], "'last' is no step"),
+        (["--model", "placement", "--plan", "no/such/folder/plan.json"], "cannot be written"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_refused(options: list[str], complaint: str, command: Command) -> None:
+    done = command("replay", "examples/eval_sum.pickle.xz", *options)
+    assert done.code == 2
+    assert complaint in done.err
