@@ -127,6 +127,7 @@ format: $(VENV)/tools-check
 
 bench: $(VENV)/installed $(VENV)/torch-$(TORCH_VERSION)
 	$(BIN)/python -m benchmarks.run_explain $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.run_replay
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -223,3 +223,17 @@ def test_a_plan_that_cannot_be_made_is_refused(options: list[str], complaint: st
     done = command("replay", "examples/eval_sum.pickle.xz", *options)
     assert done.code == 2
     assert complaint in done.err
+
+
+@pytest.mark.parametrize("name", ["A", "C", "E", "F", "G", "H", "K"])
+def test_public_instances_fit_into_their_capacity(name: str) -> None:
+    buffers = read_minimalloc(ROOT / "benchmarks" / "minimalloc" / f"{name}.1048576.csv")
+    plan = place_buffers(buffers, seconds=8.0)
+    assert plan.problem() == ""
+    assert plan.height_bytes <= 1_048_576
+
+
+@pytest.mark.parametrize("name", ["B", "D", "I", "J"])
+def test_a_plan_whose_steps_run_out_is_valid_all_the_same(name: str) -> None:
+    plan = place_buffers(read_minimalloc(ROOT / "benchmarks" / "minimalloc" / f"{name}.1048576.csv"), seconds=0.01)
+    assert plan.problem() == ""
