@@ -127,13 +127,26 @@ class ObjectBuilder {
   void set_frame_field(std::size_t dict, Key key, Value value);
   void note_unknown(Value key);
 
-  Action action_of_text(StringId text);
+  Action action_of_text(StringId text) {
+    const auto row = static_cast<std::size_t>(text);
+    const bool is_known = row < actions_.size() && actions_[row] != kActionUnknown;
+    return is_known ? static_cast<Action>(actions_[row]) : action_of_new_text(text);
+  }
+  Action action_of_new_text(StringId text);
   std::int64_t as_integer(Value value, Key key) const {
     return value.kind() == ValueKind::kInt ? value.number() : as_rare_integer(value, key);
   }
   std::int64_t as_rare_integer(Value value, Key key) const;
-  Address as_address(Value value, Key key) const;
-  Bytes as_size(Value value, Key key) const;
+  Address as_address(Value value, Key key) const {
+    return value.kind() == ValueKind::kInt ? static_cast<Address>(value.number()) : as_rare_address(value, key);
+  }
+  Address as_rare_address(Value value, Key key) const;
+  Bytes as_size(Value value, Key key) const {
+    const std::int64_t size = as_integer(value, key);
+    if (size < 0 || size >= kSizeLimit) fail_size(value, key);
+    return size;
+  }
+  [[noreturn]] void fail_size(Value value, Key key) const;
   StringId as_text(Value value, Key key) const;
   bool collect_frames(const Value* first, const Value* last);
   void set_site(Sequence& sequence, bool is_stack);

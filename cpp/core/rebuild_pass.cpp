@@ -16,9 +16,11 @@ void Pass::add(Counter which, Bytes size) {
 }
 
 void Pass::record_counters(EventIndex i) {
+  if (options_.counters) {
+    for (std::size_t which = 0; which < now_.size(); ++which) history_.after[which].push_back(now_[which]);
+  }
   for (std::size_t which = 0; which < now_.size(); ++which) {
-    if (options_.counters) history_.after[which].push_back(now_[which]);
-    if (now_[which] > history_.peak[which]) {
+    if (now_[which] > history_.peak[which]) [[unlikely]] {
       history_.peak[which] = now_[which];
       history_.peak_event[which] = i;
       if (which == static_cast<std::size_t>(Counter::kReserved)) fullest_active_ = -1;

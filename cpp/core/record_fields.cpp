@@ -75,7 +75,7 @@ std::int64_t ObjectBuilder::as_rare_integer(Value value, Key key) const {
   }
 }
 
-Action ObjectBuilder::action_of_text(StringId text) {
+Action ObjectBuilder::action_of_new_text(StringId text) {
   const auto row = static_cast<std::size_t>(text);
   if (row >= actions_.size()) actions_.resize(row + 1, kActionUnknown);
   if (actions_[row] == kActionUnknown) actions_[row] = static_cast<std::uint8_t>(action_of(strings().at(text)));
@@ -83,17 +83,15 @@ Action ObjectBuilder::action_of_text(StringId text) {
 }
 
 // libtorch writes addresses as signed 64-bit integers, so a negative one stands for its two's complement.
-Address ObjectBuilder::as_address(Value value, Key key) const {
+Address ObjectBuilder::as_rare_address(Value value, Key key) const {
   if (value.kind() != ValueKind::kWideInt) return static_cast<Address>(as_integer(value, key));
   const WideInt& wide = wide_[value.row()];
   if (wide.overflows) fail("a 64-bit address for " + quoted(key), "a larger integer");
   return wide.low;
 }
 
-Bytes ObjectBuilder::as_size(Value value, Key key) const {
-  const std::int64_t size = as_integer(value, key);
-  if (size < 0 || size >= kSizeLimit) fail("a size in bytes below 2**60 for " + quoted(key), describe(value));
-  return size;
+void ObjectBuilder::fail_size(Value value, Key key) const {
+  fail("a size in bytes below 2**60 for " + quoted(key), describe(value));
 }
 
 StringId ObjectBuilder::as_text(Value value, Key key) const {
@@ -213,15 +211,17 @@ inline __attribute__((always_inline)) void ObjectBuilder::set_event_field(Event&
 // The stack's pairs from `first` on become fields of the event.
 void ObjectBuilder::set_event_fields(Event& event, std::size_t row, std::size_t first) {
   const Value* const end = stack_.end();
+  std::uint64_t seen = 0;
   for (const Value* pair = stack_.begin() + first; pair < end; pair += 2) {
     const Value key = pair[0];
     if (key.kind() == ValueKind::kText && key.row() < kKeyTexts.size()) {
-      seen_ |= std::uint64_t{1} << key.row();
+      seen |= std::uint64_t{1} << key.row();
       set_event_field(event, row, static_cast<Key>(key.payload()), pair[1]);
     } else {
       note_unknown(key);
     }
   }
+  seen_ |= seen;
 }
 
 void ObjectBuilder::set_segment_field(std::size_t row, Key key, Value value) {
