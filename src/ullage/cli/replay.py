@@ -23,7 +23,10 @@ def replay(
         ),
     ] = None,
     cap: Cap = None,
-    min_cap: Annotated[bool, typer.Option("--min-cap", help="Also find the smallest cap that serves it.")] = False,
+    min_cap: Annotated[
+        bool,
+        typer.Option("--min-cap", help="Also find the smallest cap that serves it; without a policy, that of several."),
+    ] = False,
     step: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +61,8 @@ def replay(
     plain = outcome.to_json() | {"recorded": recorded.to_json()}
     if min_cap:
         plain["min_cap_bytes"] = simulation.min_cap(policy)
+        if conf is None and model is None:
+            plain["min_caps"] = simulation.min_caps()
     if as_json:
         print_json(plain)
     else:

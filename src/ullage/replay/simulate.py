@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ullage import _core
 from ullage.errors import UllageError
-from ullage.replay.models import GrowingPool
+from ullage.replay.models import MODELS, GrowingPool
 from ullage.replay.outcome import Certainty, FailedRequest, Outcome
 from ullage.replay.policy import Policy, recorded_policy
 
@@ -209,3 +209,14 @@ class Simulation:
             else:
                 high = middle
         return high * _MIN_CAP_STEP
+
+    def min_caps(self) -> dict[str, int]:
+        """Return the smallest cap of the recorded settings, of expandable segments, and of each model, the least first.
+
+        Cost: as `min_cap`, for each of them.
+        """
+        policies: dict[str, Policy | GrowingPool] = {self.recorded.conf() or "default": self.recorded}
+        policies["expandable_segments:True"] = Policy(expandable_segments=True)
+        policies.update(MODELS)
+        caps = {name: self.min_cap(policy) for name, policy in policies.items()}
+        return dict(sorted(caps.items(), key=lambda pair: pair[1]))

@@ -48,6 +48,12 @@ def print_replay(outcome: dict[str, Any], *, num_devices: int = 1) -> None:
     if "min_cap_bytes" in outcome:
         out.print(indented(f"smallest cap that serves every request: {format_bytes(outcome['min_cap_bytes'])}"))
     out.print(indented(Text(certainty_words(outcome), style="dim")))
+    if "min_caps" in outcome:
+        out.print()
+        caps = Grid(">smallest cap", "under")
+        for name, cap in outcome["min_caps"].items():
+            caps.add_row(size(cap), f"{name} (recorded)" if name == recorded["policy"] else name)
+        out.print(indented(caps))
     out.print()
     _print_waste(out, outcome)
 

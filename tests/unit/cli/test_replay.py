@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from tests.recordings import EXAMPLE
 from tests.unit.cli.conftest import Command
 from tests.unit.conftest import Save
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder, merged
+from ullage.replay import MODELS
 
 BOTH = pytest.mark.parametrize("name", ["replay", "tune"])
 
@@ -63,3 +65,15 @@ def test_one_device_needs_no_name(name: str, command: Command, save: Save) -> No
     one = SnapshotBuilder()
     one.alloc(12 * MIB)
     assert "GPU 0" not in command(name, save(one)).out
+
+
+def test_the_smallest_caps_of_several_policies_each_serve_all(command: Command) -> None:
+    plain = json.loads(command("replay", str(EXAMPLE), "--min-cap", "--json").out)
+    caps = plain["min_caps"]
+    assert list(caps.values()) == sorted(caps.values())
+    assert caps["default"] == plain["min_cap_bytes"]
+    for name, cap in caps.items():
+        policy = ["--model", name] if name in MODELS else ["--conf", "" if name == "default" else name]
+        assert command("replay", str(EXAMPLE), *policy, "--cap", str(cap)).code == 0
+        assert command("replay", str(EXAMPLE), *policy, "--cap", str(cap - (2 << 20))).code == 1
+    assert "default (recorded)" in command("replay", str(EXAMPLE), "--min-cap").out
