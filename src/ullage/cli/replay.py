@@ -49,13 +49,25 @@ def replay(
         return run_placement(file, model, cap, min_cap=min_cap, step=step, plan=plan, device=device, as_json=as_json)
     if step is not None or plan is not None:
         raise UllageError(f"{'--step' if step is not None else '--plan'} needs --model placement")
+    _replay_recording(file, conf, model, parse_cap(cap), min_cap=min_cap, device=device, as_json=as_json)
+
+
+def _replay_recording(
+    file: str,
+    conf: str | None,
+    model: str | None,
+    cap_bytes: int | None,
+    *,
+    min_cap: bool,
+    device: int | None,
+    as_json: bool,
+) -> None:
     from ullage.replay import Simulation, model_named, policy_from
     from ullage.trace import load
 
     trace = load(file)
     simulation = Simulation.of(trace, device)
     policy = model_named(model) if model else simulation.recorded if conf is None else policy_from(conf)
-    cap_bytes = parse_cap(cap)
     outcome = simulation.outcome(policy, cap_bytes)
     recorded = simulation.recorded_outcome()
     plain = outcome.to_json() | {"recorded": recorded.to_json()}
