@@ -30,7 +30,7 @@ void SearchCheck::predict_new_segment(EventIndex i, std::int32_t pool) {
   if (next >= count_ || events_.action[row(next)] != Action::kAlloc || predicted_for_ == next) return;
   if (events_.stream[row(next)] != events_.stream[row(i)]) return;
   predicted_for_ = next;
-  predicted_miss_ = (retry_for_ == next && retry_missed_) || misses(next, pool);
+  predicted_miss_ = (pool == kNone && retry_for_ == next && retry_missed_) || misses(next, pool);
 }
 
 bool SearchCheck::alloc_matches(EventIndex i, Address address, Bytes rounded) {

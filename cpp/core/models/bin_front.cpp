@@ -120,6 +120,7 @@ void BinFront::free_requested(std::int32_t id) {
   } else {
     chunk(at.chunk).slots[static_cast<std::size_t>(at.slot)].state = SlotState::kPending;
     allocated_slots_ -= slot_size(chunk(at.chunk));
+    pending_.add(id);
   }
   count();
 }
@@ -138,6 +139,7 @@ void BinFront::free_completed(std::int32_t id) {
 
 void BinFront::free_slot(std::int32_t id) {
   const Place at = place(id);
+  pending_.remove(id);
   Chunk& home = chunk(at.chunk);
   Slot& slot = home.slots[static_cast<std::size_t>(at.slot)];
   if (slot.state == SlotState::kAllocated) allocated_slots_ -= slot_size(home);
@@ -151,14 +153,7 @@ void BinFront::free_slot(std::int32_t id) {
 
 // Waits for the GPU, as upstream does for its own blocks before it gives up. True if a slot became free.
 bool BinFront::complete_pending() {
-  std::vector<std::int32_t> pending;
-  for (std::size_t id = 0; id < places_.size(); ++id) {
-    const Place& at = places_[id];
-    if (at.chunk == kNone) continue;
-    if (chunk(at.chunk).slots[static_cast<std::size_t>(at.slot)].state == SlotState::kPending) {
-      pending.push_back(static_cast<std::int32_t>(id));
-    }
-  }
+  const std::vector<std::int32_t> pending = pending_.take();
   for (const std::int32_t id : pending) free_slot(id);
   return !pending.empty();
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/models/allocator_model.hpp"
+#include "core/models/pending_frees.hpp"
 
 namespace ullage {
 
@@ -98,6 +99,7 @@ class BinFront : public AllocatorModel {
   std::vector<Chunk> chunks_;
   std::vector<std::int32_t> unused_chunks_;
   std::map<BinKey, std::set<std::int32_t>> with_room_;  // chunks with a free slot, the oldest row first
+  PendingFrees pending_;                                // of slots
   std::vector<std::int32_t> unused_names_;
   std::int32_t num_names_ = 0;
 };

@@ -55,10 +55,12 @@ void CachingAllocator::free_requested(std::int32_t id) {
   const std::int32_t block = block_of_[static_cast<std::size_t>(id)];
   counters_.allocated -= charge(layout_.block(block));
   layout_.set_pending(block);
+  pending_.add(id);
 }
 
 void CachingAllocator::free_completed(std::int32_t id) {
   std::int32_t& block = block_of_[static_cast<std::size_t>(id)];
+  pending_.remove(id);
   if (block == kNone) return;  // a retry waited for the GPU and completed it early
   if (layout_.block(block).state == BlockState::kActiveAllocated) counters_.allocated -= charge(layout_.block(block));
   counters_.active -= charge(layout_.block(block));
@@ -253,11 +255,7 @@ bool CachingAllocator::release_available(const ModelRequest& request, Bytes roun
 // release_cached_blocks: waits for pending frees, then gives back all that is whole: the default pool's large and small
 // segments, then the private pools'.
 void CachingAllocator::release_cached() {
-  for (std::size_t id = 0; id < block_of_.size(); ++id) {
-    if (block_of_[id] == kNone) continue;
-    if (layout_.block(block_of_[id]).state == BlockState::kActivePendingFree)
-      free_completed(static_cast<std::int32_t>(id));
-  }
+  for (const std::int32_t id : pending_.take()) free_completed(id);
   release_pool(false, false);
   release_pool(true, false);
 }

@@ -9,6 +9,7 @@
 #include "core/free_index.hpp"
 #include "core/layout.hpp"
 #include "core/models/allocator_model.hpp"
+#include "core/models/pending_frees.hpp"
 
 namespace ullage {
 
@@ -39,11 +40,6 @@ class CachingAllocator : public AllocatorModel {
   Waste waste(std::int64_t stream) const override { return waste_of(layout_, stream, policy_.settings); }
 
  private:
-  struct Pending {
-    std::int32_t id;
-    std::int32_t block;
-  };
-
   bool is_small_request(Bytes rounded) const { return policy_.has_small_pool && is_small(rounded); }
   std::int64_t stream_of(const ModelRequest& request) const { return policy_.parts_streams ? request.stream : 0; }
   Bytes charge(const LayoutBlock& block) const { return policy_.counts_requested ? block.requested : block.size; }
@@ -68,7 +64,7 @@ class CachingAllocator : public AllocatorModel {
   FreeIndex index_;
   ModelCounters counters_;
   std::vector<std::int32_t> block_of_;  // by request id
-  std::vector<Pending> pending_;
+  PendingFrees pending_;
   Address next_address_;
   std::size_t num_segments_made_ = 0;
   std::vector<std::pair<LayoutSegment, Address>> reservations_;  // of expandable segments: what for, and where

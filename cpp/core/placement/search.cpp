@@ -160,15 +160,19 @@ bool Search::try_buffer(const Indices& waiting, std::uint32_t chosen, Bytes offs
   return false;
 }
 
-// Nothing lies at the place: what could have has to be raised by something that does not live at the moment, and that
-// reaches into where it would lie; else it would sink back.
+// Nothing lies at the place. What could have is kept from sinking back by something in its way: by something that does
+// not live at the moment, or by something else that does, and that lies where the gap ends or above.
 bool Search::try_gap(const Indices& waiting, const Choice& choice) {
   const std::size_t lowest_mark = lowest_before_.size(), height_mark = height_before_.size();
-  Bytes next = std::numeric_limits<Bytes>::max();
-  for (const std::uint32_t i : living_[choice.moment]) {
-    if (is_placed_[i] != 0) continue;
-    if (lowest_[i] == choice.height) raise(i, raised_above(i, choice.moment, choice.height));
-    next = std::min(next, lowest_[i]);
+  const Bytes next = next_above(choice.moment, choice.height);
+  const Indices& living = living_[choice.moment];
+  for (const std::uint32_t i : living) {
+    if (is_placed_[i] != 0 || lowest_[i] != choice.height) continue;
+    Bytes to = raised_above(i, choice.moment, choice.height);
+    for (const std::uint32_t other : living) {
+      if (other != i && is_placed_[other] == 0) to = std::min(to, next + section_.buffers[other].size);
+    }
+    raise(i, to);
   }
   if (next + rest_[choice.moment] > capacity_) {
     blame(choice.moment);

@@ -83,7 +83,7 @@ def _place_step(file: str, step: str, cap_bytes: int | None, device: int | None)
     from ullage.replay import place_step
     from ullage.trace import load
 
-    if step != "auto" and not step.isdecimal():
+    if step != "auto" and not (step.isdecimal() and len(step) < 10):
         raise UllageError(f"--step {step!r} is no step: use auto, or a number from 1")
     placement = place_step(load(file), step=None if step == "auto" else int(step), device=device)
     return placement, _figures(placement, cap_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import NoReturn
@@ -24,5 +25,6 @@ def run() -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())
         exit_code = 1
-    sys.stderr.flush()
+    with contextlib.suppress(Exception):  # it may be closed, or its reader gone
+        sys.stderr.flush()
     os._exit(exit_code)

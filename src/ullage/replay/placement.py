@@ -110,7 +110,8 @@ def place_step(trace: Trace, *, step: int | None = None, device: int | None = No
 
     Args:
         trace: The recording.
-        step: The step's number, from 1; None: the last one that the next repeats exactly, else the last.
+        step: The step's number, as `DeviceTrace.steps` counts; None: the last one that the next repeats exactly, else the
+            last that has a next.
         device: The device's number; None: the one with the most events.
         seconds: As in `place`.
 

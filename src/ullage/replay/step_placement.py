@@ -22,8 +22,8 @@ class Window:
     """The step that a plan is made for.
 
     Attributes:
-        step: Its number, from 1.
-        num_steps: How many steps with a next one the recording has.
+        step: Its number, as `DeviceTrace.steps` counts.
+        num_steps: How many steps the recording has.
         begin_event: The step's first event: the request before which the least is live.
         end_event: The event behind its last.
         num_before: The plan's first buffers are so many that were there when the step began; the step's own requests
@@ -53,10 +53,11 @@ def step_buffers(device: DeviceTrace, step: int | None) -> tuple[Buffers, Window
 
     Args:
         device: The recorded device.
-        step: The step's number, from 1; None: the last one that the next repeats exactly, else the last.
+        step: The step's number, as `DeviceTrace.steps` counts; None: the last one that the next repeats exactly, else the
+            last that has a next.
 
     Raises:
-        ReplayError: There are no steps to be seen in the recording, or none of that number.
+        ReplayError: There are no steps to be seen in the recording, or none of that number that has a next.
     """
     windows = list(pairwise(device.steps.starts.tolist()))
     if len(windows) < 2:
@@ -64,16 +65,19 @@ def step_buffers(device: DeviceTrace, step: int | None) -> tuple[Buffers, Window
             "no steps to be seen in this recording: annotate them, as torch.profiler does, or record more"
         )
     num_steps = len(windows) - 1  # the last one has no next
-    if step is not None and not 1 <= step <= num_steps:
-        raise ReplayError(f"there is no step {step}: the recording has the whole steps 1 to {num_steps}")
+    first = int(device.steps.step_of(np.array(windows[0][:1]))[0])
+    if step is not None and not first <= step < first + num_steps:
+        raise ReplayError(
+            f"there is no step {step} that can be placed: those from {first} to {first + num_steps - 1} can"
+        )
     asked = [_sizes_of(device, begin, end) for begin, end in windows]
     repeating = [k for k in range(num_steps) if np.array_equal(asked[k], asked[k + 1])]
-    chosen = step - 1 if step is not None else repeating[-1] if repeating else num_steps - 1
+    chosen = step - first if step is not None else repeating[-1] if repeating else num_steps - 1
     begin, end = _from_least_to_least(device, windows[chosen], windows[chosen + 1])
     buffers, num_before = _buffers_between(device, begin, end)
     window = Window(
-        step=chosen + 1,
-        num_steps=num_steps,
+        step=first + chosen,
+        num_steps=len(device.steps),
         begin_event=begin,
         end_event=end,
         num_before=num_before,
@@ -89,7 +93,7 @@ def _from_least_to_least(device: DeviceTrace, step: tuple[int, int], following: 
     own, later = (births[(births >= begin) & (births < end)] for begin, end in (step, following))
     if not len(own):
         return step
-    live = device.counters.active_bytes[own - 1]
+    live = np.where(own > 0, device.counters.active_bytes[own - 1], device.history.before[2])
     nth = int(np.argmin(live))
     return int(own[nth]), int(later[nth]) if nth < len(later) else following[1]
 

@@ -72,3 +72,8 @@ def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"ullage: {broken}: ")
     assert run_module("info", str(EXAMPLE), "--no-such-option").returncode == 2
+
+
+def test_a_closed_standard_error_changes_no_exit_code() -> None:
+    script = f'"{sys.executable}" -m ullage info "{EXAMPLE}" 2>&-'
+    assert subprocess.run(["sh", "-c", script], capture_output=True, check=False).returncode == 0
