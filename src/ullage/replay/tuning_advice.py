@@ -83,14 +83,16 @@ def notes(
 
 
 def _costs(baseline: Outcome, best: Outcome) -> list[str]:
-    found = []
+    found: list[str] = []
+    if baseline.is_oom:
+        return found  # it ended early: there is nothing to compare with
     calls = best.num_device_alloc + best.num_device_free
     before = baseline.num_device_alloc + baseline.num_device_free
     if calls > 1.5 * before + 10:
         found.append(f"it makes {calls:,} driver calls in place of {before:,}; each one waits for the GPU")
     if best.peak_allocated_bytes > baseline.peak_allocated_bytes:
         more = best.peak_allocated_bytes - baseline.peak_allocated_bytes
-        found.append(f"rounding makes blocks larger: {format_bytes(more)} more allocated at the peak")
+        found.append(f"blocks come out larger: {format_bytes(more)} more allocated at the peak")
     return found
 
 

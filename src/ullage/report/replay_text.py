@@ -83,9 +83,7 @@ def print_placement(placement: dict[str, Any]) -> None:
 
 
 def _window_words(window: dict[str, Any]) -> str:
-    answer = (
-        "a neighbouring step asks for the same" if window["repeats"] else "no neighbouring step asks for just the same"
-    )
+    answer = "the next step asks for the same" if window["repeats"] else "the next step does not ask for just the same"
     held = plural(window["num_before"], "block")
     return f"step {window['step']} of {window['num_steps']}, with {held} that are there before it: {answer}"
 
