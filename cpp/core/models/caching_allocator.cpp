@@ -256,13 +256,13 @@ bool CachingAllocator::release_available(const ModelRequest& request, Bytes roun
 // then small ones.
 void CachingAllocator::release_cached() {
   for (const std::int32_t id : pending_.take()) free_completed(id);
-  release_pool(false, false);
-  release_pool(true, false);
+  release_pool(false);
+  release_pool(true);
 }
 
-void CachingAllocator::release_pool(bool small, bool is_private) {
+void CachingAllocator::release_pool(bool small) {
   std::vector<std::int32_t> expandable;
-  for (const std::int32_t block : index_.in_order(small, is_private)) {
+  for (const std::int32_t block : index_.in_order(small, false)) {
     const std::int32_t segment = layout_.block(block).segment;
     if (layout_.segment(segment).is_expandable) {
       expandable.push_back(block);

@@ -53,7 +53,7 @@ class CachingAllocator : public AllocatorModel {
   void collect_garbage();
   bool release_available(const ModelRequest& request, Bytes rounded);
   void release_cached();
-  void release_pool(bool small, bool is_private);
+  void release_pool(bool small);
   void release_segment(std::int32_t segment);
   void unmap_granules(std::int32_t block);
   bool is_whole_segment(std::int32_t block) const;
