@@ -41,7 +41,7 @@ class Tuning:
         verdict: The answer in one line.
         line: What to set in the environment; "" where nothing helps.
         notes: What it costs, what is known of these settings, and what else would help.
-        bound_bytes: What no setting can go below.
+        bound_bytes: The height of a placement plan; of a long recording, the most that is live at once.
     """
 
     device: int

@@ -36,7 +36,7 @@ def variable(simulation: Simulation) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What no setting can go below.
+    """How low reserved could be.
 
     Attributes:
         bytes: The height of a plan that knows all lifetimes beforehand; where the recording is too long to plan at once,
@@ -49,7 +49,7 @@ class Bound:
 
 
 def bound(simulation: Simulation) -> Bound:
-    """Work out what no setting can go below."""
+    """Work out how low reserved could be."""
     trace, number = simulation.device.trace, simulation.device.number
     if simulation.stream.num_requests <= _MOST_TO_PLACE:
         return Bound(bytes=place(trace, device=number, seconds=0.2).height_bytes, is_planned=True)
@@ -140,12 +140,11 @@ def _pins(simulation: Simulation) -> list[str]:
 
 
 def _bound_note(best: Outcome, lowest: Bound) -> str:
-    left = best.peak_reserved_bytes - lowest.bytes
-    planned = "with every lifetime known beforehand (ullage replay FILE --model placement)"
-    why = planned if lowest.is_planned else "live at once"
+    amount, left = format_bytes(lowest.bytes), best.peak_reserved_bytes - lowest.bytes
+    needs = f"a plan that knows every lifetime takes {amount}" if lowest.is_planned else f"{amount} are live at once"
+    how = " (ullage replay FILE --model placement)" if lowest.is_planned else ""
     if best.cap_bytes is not None and best.is_oom:
-        fits = "would fit" if lowest.bytes <= best.cap_bytes else "does not fit either"
-        return f"the least that it takes is {format_bytes(lowest.bytes)}, {why}: that {fits}"
+        return f"{needs}{how}: that {'would fit' if lowest.bytes <= best.cap_bytes else 'does not fit either'}"
     if left < _CLOSE * best.peak_reserved_bytes:
-        return f"there is no more to win: {format_bytes(lowest.bytes)} is the least that it takes, {why}"
-    return f"no setting can go below {format_bytes(lowest.bytes)}, {format_bytes(left)} less: the least that it takes, {why}"
+        return f"there is no more to win: {needs}{how}"
+    return f"the bound: {needs}, {format_bytes(left)} less{how}"

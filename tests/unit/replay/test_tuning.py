@@ -40,7 +40,7 @@ def test_where_nothing_helps_the_lines_in_the_way_and_the_bound_are_named() -> N
     assert tuning.line == ""
     assert tuning.bound_bytes == ullage.place(trace, seconds=0.2).height_bytes <= tuning.best.peak_reserved_bytes
     assert any("beside blocks of these lines" in note and "workloads.py:34" in note for note in tuning.notes)
-    assert any("can go below" in note or "no more to win" in note for note in tuning.notes)
+    assert any("the bound:" in note or "no more to win" in note for note in tuning.notes)
 
 
 def test_where_nothing_fits_it_is_said_whether_a_plan_would() -> None:
