@@ -252,8 +252,8 @@ bool CachingAllocator::release_available(const ModelRequest& request, Bytes roun
   return released >= key;
 }
 
-// release_cached_blocks: waits for pending frees, then gives back all that is whole of the default pool: large segments,
-// then small ones.
+// release_cached_blocks: waits for pending frees, then gives back all that is whole of the default pool: large
+// segments, then small ones.
 void CachingAllocator::release_cached() {
   for (const std::int32_t id : pending_.take()) free_completed(id);
   release_pool(false);
