@@ -2,6 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/binding.hpp"
+#include "core/drawing.hpp"
 #include "core/error.hpp"
 #include "core/rebuild.hpp"
 
@@ -29,6 +30,11 @@ nb::list layouts(const Tables& tables, std::int32_t device, const std::vector<Ev
   for (LayoutTable& table : layouts_after(tables, trace_of(tables, device), events))
     out.append(nb::cast(std::move(table)));
   return out;
+}
+
+Drawing draw(const History& history, EventIndex num_events) {
+  const nb::gil_scoped_release release;
+  return draw_blocks(history.blocks, num_events);
 }
 
 nb::tuple values(const CounterValues& counters) {
@@ -124,6 +130,10 @@ void bind_history(nb::module_& module) {
   cls.def_ro("num_conflicts", &History::num_conflicts);
   cls.def_ro("first_conflict", &History::first_conflict);
   cls.def_ro("starts_inside_free", &History::starts_inside_free);
+  nb::class_<Drawing> drawing(module, "Drawing");
+  drawing.def_ro("height", &Drawing::height);
+  drawing.def_prop_ro("offset", [](nb::handle self) { return view(nb::cast<const Drawing&>(self).offset, self); });
+  module.def("draw_blocks", draw, nb::arg("history"), nb::arg("num_events"));
   nb::class_<LayoutTable> layout(module, "LayoutTable");
   bind_layout_columns(layout);
   module.def("rebuild", rebuild_device, nb::arg("tables"), nb::arg("device"), nb::arg("verify") = false,

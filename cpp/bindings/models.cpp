@@ -89,6 +89,15 @@ void bind_policy(nb::module_& module) {
   });
 }
 
+// The event of each operation, which `reserved_after` has a row for.
+nb::object op_events(const RequestStream& stream) {
+  auto* out = new std::vector<EventIndex>;
+  out->reserve(stream.ops.size());
+  for (const Op& op : stream.ops) out->push_back(op.event);
+  const nb::capsule owner(out, [](void* pointer) noexcept { delete static_cast<std::vector<EventIndex>*>(pointer); });
+  return nb::cast(View<EventIndex>(out->data(), {out->size()}, owner));
+}
+
 void bind_outcome(nb::module_& module) {
   nb::class_<Outcome> outcome(module, "Outcome");
   outcome.def_ro("peak_reserved", &Outcome::peak_reserved);
@@ -117,6 +126,7 @@ void bind_models(nb::module_& module) {
   stream.def_prop_ro("num_ops", [](const RequestStream& self) { return self.ops.size(); });
   stream.def_prop_ro("num_requests", [](const RequestStream& self) { return self.num_requests(); });
   stream.def_ro("num_initial", &RequestStream::num_initial);
+  stream.def_prop_ro("op_event", op_events);
   bind_policy(module);
   bind_outcome(module);
   module.def("waste_at_peak", waste_at_peak, nb::arg("stream"), nb::arg("policy"), nb::arg("outcome"));

@@ -9,6 +9,7 @@ from ullage.replay.policy import Policy, parse_conf, recorded_policy
 from ullage.replay.simulate import Simulation, replay
 from ullage.replay.step_placement import Window
 from ullage.replay.tuning import Tuning, tune
+from ullage.replay.what_if import WhatIf, what_if
 
 __all__ = [
     "MODELS",
@@ -21,6 +22,7 @@ __all__ = [
     "Policy",
     "Simulation",
     "Tuning",
+    "WhatIf",
     "Window",
     "load_plan",
     "model_named",
@@ -34,6 +36,7 @@ __all__ = [
     "recorded_policy",
     "replay",
     "tune",
+    "what_if",
 ]
 
 make_callable(__name__, replay)

@@ -164,7 +164,7 @@ def _run_all(
 ) -> list[tuple[Policy, _core.Outcome]]:
     runs = []
     simulation.core_policy(simulation.recorded, cap_bytes)  # what is worked out once is worked out before the threads
-    with ThreadPoolExecutor(max_workers=_num_cores()) as pool:
+    with ThreadPoolExecutor(max_workers=num_cores()) as pool:
         for policy, run in zip(policies, pool.map(lambda p: simulation.run(p, cap_bytes), policies), strict=True):
             runs.append((policy, run))
             if progress is not None:
@@ -172,7 +172,7 @@ def _run_all(
     return runs
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

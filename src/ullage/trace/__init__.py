@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # as in `typing`, whose import would keep the reader wait
 if TYPE_CHECKING:
     from typing import Any
 
+    from ullage.trace.annotations import Span, annotation_spans, event_categories
     from ullage.trace.completeness import Completeness, HistoryKind
     from ullage.trace.model import DeviceTrace, Trace, load
     from ullage.trace.sites import BEFORE, BEFORE_ID, NO_STACK, Frame, Sites
@@ -43,12 +44,16 @@ __all__ = [
     "PoolSize",
     "Segments",
     "Sites",
+    "Span",
     "Trace",
+    "annotation_spans",
+    "event_categories",
     "load",
 ]
 
 # Loaded when they are first asked for: the reader alone, which commands start at once, needs none of them.
 _MODULES = {
+    "annotations": ("Span", "annotation_spans", "event_categories"),
     "completeness": ("Completeness", "HistoryKind"),
     "model": ("DeviceTrace", "Trace", "load"),
     "sites": ("BEFORE", "BEFORE_ID", "NO_STACK", "Frame", "Sites"),

@@ -107,7 +107,7 @@ class Sites:
             return ()
         lead = int(self.leads[site])
         after = frame_ids[frame_ids.index(lead) + 1 :]
-        ranks = self._ranks
+        ranks = self.frame_ranks
         return tuple(self.frame(i) for i in [lead, *(i for i in after if ranks[i] == 0)])
 
     def leaf(self, site: int) -> Frame | None:
@@ -116,15 +116,20 @@ class Sites:
         if not frame_ids:
             return None
         lead = int(self.leads[site])
-        ranks = self._ranks
+        ranks = self.frame_ranks
         inner = frame_ids[: frame_ids.index(lead)]
         best = min((ranks[i] for i in inner), default=4)
         return None if best == 4 else next(self.frame(i) for i in inner if ranks[i] == best)
 
     def python_stack(self, site: int) -> list[int]:
         """Return the ids of a site's Python frames, outermost first."""
-        ranks = self._ranks
+        ranks = self.frame_ranks
         return [i for i in reversed(self._frame_ids(site)) if ranks[i] < 3]
+
+    def native_stack(self, site: int) -> list[int]:
+        """Return the ids of a site's native frames, outermost first; not what every request passes through."""
+        ranks = self.frame_ranks
+        return [i for i in reversed(self._frame_ids(site)) if ranks[i] == 3]
 
     def _frame_ids(self, site: int) -> list[int]:
         if site == NONE:
@@ -141,8 +146,8 @@ class Sites:
         return self._tables.site_frames
 
     @cached_property
-    def _ranks(self) -> list[int]:
-        """By frame: 0 the user's, 1 a Python library, 2 torch's Python, 3 native, 4 native plumbing."""
+    def frame_ranks(self) -> list[int]:
+        """Whose each frame is: 0 the user's, 1 a Python library, 2 torch's Python, 3 native, 4 native plumbing."""
         return [self._rank(self.frame(i)) for i in range(self._tables.num_frames)]
 
     def _rank(self, frame: Frame) -> int:
@@ -171,7 +176,7 @@ class Sites:
         leads = np.full(num_sites, NONE, dtype=np.int32)
         if not len(flat):
             return leads
-        ranks = np.asarray(self._ranks, dtype=np.int64)[flat]
+        ranks = np.asarray(self.frame_ranks, dtype=np.int64)[flat]
         # The best rank of each site, then the first place that has it: one sortable number for both.
         order = ranks * len(flat) + np.arange(len(flat))
         filled = starts[:-1] < starts[1:]

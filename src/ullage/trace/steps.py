@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ullage.trace.annotations import annotation_starts
 from ullage.trace.tables import Action
 
 if TYPE_CHECKING:
@@ -46,6 +47,17 @@ class Steps:
         passed = np.searchsorted(self.starts, events, side="right")
         return np.minimum(passed + 1, len(self.starts)) if self.marks_end else passed
 
+    def bounds(self, num_events: int) -> NDArray[np.int64]:
+        """Return one event index more than there are steps: step k (from 1) is [bounds[k - 1], bounds[k]).
+
+        Args:
+            num_events: The number of the device's events, where the last step ends.
+        """
+        if not len(self.starts):
+            return np.empty(0, np.int64)
+        begins = np.append(0, self.starts[:-1]) if self.marks_end else self.starts
+        return np.append(begins, num_events).astype(np.int64)
+
 
 def find_steps(device: DeviceTrace) -> Steps:
     """Find the steps of a device's recording; an empty `Steps` where there is no loop to be seen."""
@@ -55,7 +67,7 @@ def find_steps(device: DeviceTrace) -> Steps:
 def _from_annotations(device: DeviceTrace) -> Steps | None:
     best: tuple[int, int, str, list[int]] | None = None
     # One process can drive several devices from a loop that is annotated on one of them.
-    annotations = device.annotation_starts() or device.annotation_starts(any_device=True)
+    annotations = annotation_starts(device) or annotation_starts(device, any_device=True)
     for name, times in annotations.items():
         rank = _rank_of_name(name)
         if rank and (best is None or (rank, len(times)) > (best[0], best[1])):

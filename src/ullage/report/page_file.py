@@ -1,0 +1,139 @@
+"""Writes a report of one or more recordings as a page."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ullage.errors import UllageError
+from ullage.explain import explain
+from ullage.fleet import Rank, odd_first, rank_of
+from ullage.replay import WhatIf, what_if
+from ullage.report.page import page_of, rank_payload
+from ullage.report.page.columns import pack
+from ullage.trace import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ullage.explain import Finding
+    from ullage.trace import DeviceTrace
+
+
+class _Packed(NamedTuple):
+    rank: Rank
+    findings: list[Finding]
+    payload: bytes
+
+
+def write_report(
+    files: Sequence[str],
+    output: str,
+    *,
+    device: int | None = None,
+    mine: str | None = None,
+    cap_bytes: int | None = None,
+    simulate: bool = True,
+    progress: Callable[[int, str], None] = lambda index, path: None,
+) -> dict[str, Any]:
+    """Write one page for some recordings.
+
+    Args:
+        files: The recordings.
+        output: The page's path. What is there is replaced when the page is complete, and stays where something fails.
+        device: One device's number; None: all of each recording.
+        mine: As in `ullage.load`.
+        cap_bytes: The limit under which other settings are simulated.
+        simulate: Whether to simulate other settings.
+        progress: Called with a recording's index and path before it is read, and with "" at the end.
+
+    Returns:
+        What was written, as plain data.
+
+    Raises:
+        TraceError: A recording cannot be read.
+        UllageError: No recording has events or segments, or the page cannot be written.
+    """
+    packed: list[_Packed] = []
+    names = _names(files)
+    for index, path in enumerate(files):
+        progress(index, path)
+        packed.extend(_pack_file(path, names[index], device, mine, cap_bytes, simulate))
+    progress(len(files), "")
+    if not packed:
+        raise UllageError(f"nothing to show: {files[0]} has no device with events or segments")
+    order = odd_first([one.rank for one in packed])
+    index_payload = pack({"ranks": [rank.to_json() for _, rank in order]}, {})
+    payloads = (packed[place].payload for place, _ in order)
+    findings = [finding for place, _ in order for finding in packed[place].findings]
+    size = _write(output, page_of(_title(names), findings, _chained(index_payload, payloads)))
+    return {
+        "path": output,
+        "bytes": size,
+        "ranks": [rank.to_json() for _, rank in order],
+        "num_findings": len(findings),
+    }
+
+
+def _title(names: Sequence[str]) -> str:
+    return f"{names[0]} - ullage" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more - ullage"
+
+
+def _chained(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
+
+
+def _names(files: Sequence[str]) -> list[str]:
+    """Call each recording by the shortest end of its path that no other one has."""
+    parts = [os.path.abspath(path).split(os.sep) for path in files]
+    for length in range(1, max(len(one) for one in parts) + 1):
+        names = ["/".join(one[-length:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(files)
+
+
+def _pack_file(
+    path: str, name: str, number: int | None, mine: str | None, cap_bytes: int | None, simulate: bool
+) -> Iterator[_Packed]:
+    trace = load(path, mine=mine)
+    devices = trace.devices if number is None else (trace.device(number),)
+    for device in devices:
+        called = name if len(devices) == 1 else f"{name} GPU {device.number}"
+        yield _pack_device(device, called, cap_bytes, simulate)
+
+
+def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, simulate: bool) -> _Packed:
+    findings = explain(device.trace, device=device.number)
+    what_ifs = _simulated(device, cap_bytes) if simulate else []
+    payload = rank_payload(device, findings, what_ifs, name=name)
+    return _Packed(rank_of(device, name), findings, payload)
+
+
+def _simulated(device: DeviceTrace, cap_bytes: int | None) -> list[WhatIf]:
+    """Simulate other settings; a recording without requests has none."""
+    if not device.num_events:
+        return []
+    try:
+        return what_if(device.trace, device=device.number, cap_bytes=cap_bytes)
+    except UllageError:
+        return []
+
+
+def _write(path: str, pieces: Iterable[str]) -> int:
+    """Write a file as a whole or not at all; return its size."""
+    waiting = f"{path}.{os.getpid()}.part"
+    try:
+        try:
+            with open(waiting, "w", encoding="utf-8") as file:
+                for piece in pieces:
+                    file.write(piece)
+            size = os.path.getsize(waiting)
+            os.replace(waiting, path)
+        finally:
+            if os.path.exists(waiting):
+                os.remove(waiting)
+    except OSError as error:
+        raise UllageError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return size
