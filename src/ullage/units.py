@@ -31,6 +31,19 @@ def format_bytes(size_bytes: int) -> str:
     return f"{sign}{size} B"
 
 
+def bytes_unit(largest: int) -> tuple[int, str]:
+    """Return the unit that an axis of sizes counts in, in bytes, and its name.
+
+    Args:
+        largest: The largest size on the axis, in bytes.
+
+    Example:
+        >>> bytes_unit(8 << 30), bytes_unit(700 << 20), bytes_unit(0)
+        ((1073741824, 'GiB'), (1048576, 'MiB'), (1, 'B'))
+    """
+    return next(((step, unit) for step, unit in _STEPS if largest >= step), (1, "B"))
+
+
 _SIZE_UNITS = {
     "": 1,
     "B": 1,
@@ -85,6 +98,23 @@ def format_duration(time_us: int) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(round(time_us / 60_000_000), 60)
     return f"{hours} h {minutes} min"
+
+
+def time_unit(span_us: int) -> tuple[int, str]:
+    """Return the unit that an axis of time counts in, in microseconds, and its name.
+
+    Args:
+        span_us: The axis's length in microseconds.
+
+    Example:
+        >>> time_unit(5_818_563), time_unit(34_994), time_unit(600), time_unit(3_600_000_000)
+        ((1000000, 's'), (1000, 'ms'), (1, 'µs'), (60000000, 'min'))
+    """
+    if span_us >= 600_000_000:
+        return (60_000_000, "min") if span_us < 36_000_000_000 else (3_600_000_000, "h")
+    if span_us >= 1_000_000 or span_us <= 0:
+        return 1_000_000, "s"
+    return (1000, "ms") if span_us >= 1000 else (1, "µs")
 
 
 def format_share(part: int, whole: int) -> str:

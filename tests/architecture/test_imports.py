@@ -8,7 +8,7 @@ explain  replay  diff  doctor  plan  fleet  record  watch      each sees of the 
  v
 trace
  v
-errors  units          <----  runtime  kernel          these two see nothing else
+errors  units  display <----  runtime  kernel          these two see nothing else
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ FLOORS = [
     {"report"},
     {"explain", "replay", "diff", "doctor", "plan", "fleet", "record", "watch"},
     {"trace"},
-    {"errors", "units", "callable_room"},
+    # display is a leaf that loads from report, by name and when it is asked: the one way up, so that a trace and findings
+    # can be drawn by methods of theirs, where notebooks look for them.
+    {"errors", "units", "callable_room", "display"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 LEAVES = FLOORS[-1]

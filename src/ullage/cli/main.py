@@ -19,6 +19,8 @@ _COMMANDS = {
     "tune": "Which setting reserves least, and what it costs",
     "doctor": "Settings that do nothing or are known to break",
     "diff": "What grew between two snapshots or instants",
+    "report": "One page with pictures, for any browser",
+    "export": "A Perfetto trace, Parquet tables, a flame graph or JSON",
 }
 """Each command, a module of this package with a function of the same name, and what the list of commands says of it."""
 

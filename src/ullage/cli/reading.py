@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ullage.trace import Trace
     from ullage.trace.snapshot import BackgroundReader
 
-_COMMANDS = ("doctor", "explain", "info")  # those that `read`
+_COMMANDS = ("doctor", "explain", "info", "report")  # those that `read`
 _begun: list[BackgroundReader] = []
 
 

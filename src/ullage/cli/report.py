@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ullage.cli.options import AsJson, Cap, Debug, DeviceNumber, Mine, parse_cap, print_json, standard_input_path
+from ullage.cli.reading import read
 from ullage.errors import UllageError
 
 if TYPE_CHECKING:
@@ -52,9 +55,9 @@ def report(
         files,
         target,
         device=device,
-        mine=mine,
         cap_bytes=parse_cap(cap),
         simulate=what_if,
+        read=partial(read, mine=mine),
         progress=_progress(len(files)),
     )
     if as_json:
@@ -81,8 +84,6 @@ def _keep_inputs(files: Iterable[str], target: str) -> None:
 
 
 def _progress(num_files: int) -> Callable[[int, str], None]:
-    import sys
-
     def show(index: int, path: str) -> None:
         if sys.stderr.isatty():
             text = f"{index + 1} of {num_files}: {path}" if path else ""

@@ -2,8 +2,8 @@
 
 from ullage.callable_room import make_callable
 from ullage.explain.explain import explain
-from ullage.explain.finding import SEVERITIES, Finding, Kind, Severity
+from ullage.explain.finding import SEVERITIES, Finding, Findings, Kind, Severity
 
-__all__ = ["SEVERITIES", "Finding", "Kind", "Severity", "explain"]
+__all__ = ["SEVERITIES", "Finding", "Findings", "Kind", "Severity", "explain"]
 
 make_callable(__name__, explain)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ullage.errors import UllageError
 from ullage.explain.churn import find_churn
-from ullage.explain.finding import SEVERITIES, Finding
+from ullage.explain.finding import SEVERITIES, Finding, Findings
 from ullage.explain.fragmentation import find_fragmentation
 from ullage.explain.growth import find_growth
 from ullage.explain.held import find_held
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ORDER = ("oom", "growth", "fragmentation", "private_pool", "stream", "churn", "peak", "held", "recording")
 
 
-def explain(trace: Trace, *, device: int | None = None, at: str | int = "peak") -> list[Finding]:
+def explain(trace: Trace, *, device: int | None = None, at: str | int = "peak") -> Findings:
     """Explain where a trace's memory went, worst first.
 
     Args:
@@ -34,7 +34,7 @@ def explain(trace: Trace, *, device: int | None = None, at: str | int = "peak") 
         at: The instant that the finding `peak` is about: "peak", "end", "oom", or a time in microseconds.
 
     Returns:
-        The findings. A trace in which all is well has only some of severity "info".
+        The findings, a list that notebooks show as cards. A trace in which all is well has only some of severity "info".
 
     Raises:
         UllageError: There is no such device or instant.
@@ -44,7 +44,7 @@ def explain(trace: Trace, *, device: int | None = None, at: str | int = "peak") 
     devices = trace.devices if device is None else (trace.device(device),)
     found = [finding for one in devices for finding in _explain_device(one)] + _peaks(devices, at)
     found.sort(key=lambda finding: (-SEVERITIES.index(finding.severity), _ORDER.index(finding.kind), -finding.bytes))
-    return found
+    return Findings(found)
 
 
 def _peaks(devices: Sequence[DeviceTrace], at: str | int) -> list[Finding]:

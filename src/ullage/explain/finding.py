@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+
+from ullage.display import renderer
 
 if TYPE_CHECKING:
     from ullage.trace import Frame
@@ -53,6 +55,25 @@ class Finding:
             "site": [frame_json(frame) for frame in self.site],
             "evidence": self.evidence,
         }
+
+    def _repr_html_(self) -> str:
+        html: str = renderer("notebook").findings_html([self])
+        return html
+
+
+class Findings(list[Finding]):
+    """A list of findings that a notebook shows as cards; a slice of it is one too."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Findings: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Finding | Findings:
+        return Findings(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
+
+    def _repr_html_(self) -> str:
+        html: str = renderer("notebook").findings_html(self)
+        return html
 
 
 def frame_json(frame: Frame) -> dict[str, Any]:

@@ -16,20 +16,28 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ullage.report.timeline_text import Timeline
+
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _WORDS = {"error": "ERROR", "warning": "WARNING", "info": "note"}
 
 
-def print_findings(summary: dict[str, Any], findings: Sequence[dict[str, Any]], *, top: int) -> None:
+def print_findings(
+    summary: dict[str, Any], findings: Sequence[dict[str, Any]], *, top: int, timeline: Timeline | None = None
+) -> None:
     """Print findings.
 
     Args:
         summary: What `summary_json` returns.
         findings: What `Finding.to_json` returns, in the order to print.
         top: The number of rows of each table.
+        timeline: A drawing for below the head: there the answer and its picture are on one screen, the first.
     """
     out = console()
     _print_head(out, summary, findings)
+    if timeline is not None:
+        out.print()
+        out.print(timeline)
     several = len(summary["devices"]) > 1
     for finding in findings:
         _print_finding(out, finding, top, several)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage.errors import UllageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ullage.explain import Finding
-    from ullage.trace import DeviceTrace
+    from ullage.trace import DeviceTrace, Trace
 
 
 class _Packed(NamedTuple):
@@ -31,9 +32,9 @@ def write_report(
     output: str,
     *,
     device: int | None = None,
-    mine: str | None = None,
     cap_bytes: int | None = None,
     simulate: bool = True,
+    read: Callable[[str], Trace] = load,
     progress: Callable[[int, str], None] = lambda index, path: None,
 ) -> dict[str, Any]:
     """Write one page for some recordings.
@@ -42,9 +43,9 @@ def write_report(
         files: The recordings.
         output: The page's path. What is there is replaced when the page is complete, and stays where something fails.
         device: One device's number; None: all of each recording.
-        mine: As in `ullage.load`.
         cap_bytes: The limit under which other settings are simulated.
         simulate: Whether to simulate other settings.
+        read: Loads one of them.
         progress: Called with a recording's index and path before it is read, and with "" at the end.
 
     Returns:
@@ -58,7 +59,7 @@ def write_report(
     names = _names(files)
     for index, path in enumerate(files):
         progress(index, path)
-        packed.extend(_pack_file(path, names[index], device, mine, cap_bytes, simulate))
+        packed.extend(_pack_trace(read(path), names[index], device, cap_bytes, simulate))
     progress(len(files), "")
     if not packed:
         raise UllageError(f"nothing to show: {files[0]} has no device with events or segments")
@@ -94,10 +95,9 @@ def _names(files: Sequence[str]) -> list[str]:
     return list(files)
 
 
-def _pack_file(
-    path: str, name: str, number: int | None, mine: str | None, cap_bytes: int | None, simulate: bool
+def _pack_trace(
+    trace: Trace, name: str, number: int | None, cap_bytes: int | None, simulate: bool
 ) -> Iterator[_Packed]:
-    trace = load(path, mine=mine)
     devices = trace.devices if number is None else (trace.device(number),)
     for device in devices:
         called = name if len(devices) == 1 else f"{name} GPU {device.number}"
@@ -105,9 +105,15 @@ def _pack_file(
 
 
 def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, simulate: bool) -> _Packed:
-    findings = explain(device.trace, device=device.number)
-    what_ifs = _simulated(device, cap_bytes) if simulate else []
-    payload = rank_payload(device, findings, what_ifs, name=name)
+    _ = device.history, device.segments  # what all of them need is there before they begin
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        # The core works without Python's lock, and the findings are mostly NumPy's.
+        what_ifs = pool.submit(_simulated, device, cap_bytes) if simulate else None
+        drawn = [pool.submit(lambda: device.drawing), pool.submit(lambda: device.reserved_changes)]
+        findings = explain(device.trace, device=device.number)
+        for one in drawn:
+            one.result()
+        payload = rank_payload(device, findings, what_ifs.result() if what_ifs else [], name=name)
     return _Packed(rank_of(device, name), findings, payload)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
+from tests.architecture.source_tree import run_python
 from tests.recordings import EXAMPLE, path_of
 from tests.unit.cli.conftest import Command
 from tests.unit.conftest import Save
-from tests.unit.snapshot_builder import MIB, SnapshotBuilder, merged
+from tests.unit.snapshot_builder import MIB, SimulatedOutOfMemoryError, SnapshotBuilder, merged
 
 FINDING = {"kind", "severity", "device", "bytes", "title", "why", "next_step", "site", "evidence"}
 
@@ -136,3 +138,107 @@ def test_a_dash_reads_standard_input_from_a_pipe_or_a_file(is_packed: bool, is_p
         done = subprocess.run(program, capture_output=True, check=False, **given)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"more every step" in done.stdout
+
+
+def test_plot_draws_the_timeline_below_the_head(command: Command) -> None:
+    lines = command("explain", str(path_of("survivors")), "--plot").out.splitlines()
+    heading = lines.index("GPU 0: allocated by line, and reserved (─) above it")
+    first_rule = next(number for number, line in enumerate(lines) if line.startswith("ERROR oom"))
+    assert lines[0].startswith("GPU 0: 11 GiB allocated")
+    assert 0 < heading < first_rule
+    assert any("✗ out of memory" in line or "asked for" in line for line in lines[heading:first_rule])
+
+
+def test_without_plot_nothing_is_drawn(command: Command) -> None:
+    assert "allocated by line" not in command("explain", str(path_of("survivors"))).out
+
+
+def test_plot_is_ignored_with_json_and_says_so(command: Command) -> None:
+    path = str(path_of("survivors"))
+    done = command("explain", path, "--plot", "--json")
+    assert done.err.startswith("ullage: --plot is ignored with --json")
+    assert done.out == command("explain", path, "--json").out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_with_plot_no_line_is_longer_than_the_terminal(
+    columns: int, command: Command, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    one = SnapshotBuilder(limit_bytes=64 * MIB)
+    one.alloc(30 * MIB, "a/very/long/path/to/some/model_with_a_long_name.py:3 a_function_whose_name_is_long_too")
+    with pytest.raises(SimulatedOutOfMemoryError):
+        one.alloc(60 * MIB)
+    out = command("explain", save(one), "--plot").out
+    drawing = out.partition("GPU 0: allocated by line")[2].partition("ERROR")[0]
+    assert max(cell_len(line) for line in drawing.splitlines()) <= columns
+    assert "30 MiB" in drawing
+
+
+def test_the_device_of_the_worst_finding_is_drawn(command: Command, save: Save) -> None:
+    first, second = SnapshotBuilder(device=0), SnapshotBuilder(device=1, limit_bytes=32 * MIB)
+    for _ in range(9):
+        first.alloc(12 * MIB)
+    with pytest.raises(SimulatedOutOfMemoryError):
+        second.alloc(60 * MIB)
+    path = save(merged(first.snapshot(), second.snapshot()))
+    assert "GPU 0: allocated by line" in command("explain", path, "--plot").out
+    second.alloc(12 * MIB)
+    path = save(merged(first.snapshot(), second.snapshot()))
+    assert "GPU 1: allocated by line" in command("explain", path, "--plot").out
+    assert "GPU 0: allocated by line" in command("explain", path, "--plot", "--device", "0").out
+
+
+def test_plot_of_a_file_without_events_says_why_there_is_none(command: Command, save: Save) -> None:
+    one = SnapshotBuilder()
+    one.alloc(12 * MIB)
+    done = command("explain", save(one.snapshot() | {"device_traces": []}), "--plot")
+    assert done.code == 0
+    assert "GPU 0 has no timeline: the file holds no events of it." in done.out
+
+
+def test_png_writes_an_image_and_names_it_in_json(command: Command, tmp_path: Path) -> None:
+    target = tmp_path / "timeline.png"
+    done = command("explain", str(path_of("survivors")), "--png", str(target), "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["png"] == str(target)
+    assert target.read_bytes().startswith(b"\x89PNG\r\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["timeline.png"]
+
+
+def test_png_refuses_to_write_over_the_recording(command: Command, save: Save) -> None:
+    one = SnapshotBuilder()
+    one.alloc(12 * MIB)
+    path = save(one)
+    content = Path(path).read_bytes()
+    done = command("explain", path, "--png", path)
+    assert (done.code, done.out) == (2, "")
+    assert "is the recording itself" in done.err
+    assert Path(path).read_bytes() == content
+
+
+def test_png_where_there_is_no_folder_is_exit_code_2(command: Command, tmp_path: Path) -> None:
+    done = command("explain", str(path_of("survivors")), "--png", str(tmp_path / "missing" / "x.png"))
+    assert (done.code, done.out) == (2, "")
+    assert "cannot be written: No such file or directory" in done.err
+
+
+def test_png_of_a_file_without_events_is_exit_code_2(command: Command, save: Save, tmp_path: Path) -> None:
+    one = SnapshotBuilder()
+    one.alloc(12 * MIB)
+    target = tmp_path / "timeline.png"
+    done = command("explain", save(one.snapshot() | {"device_traces": []}), "--png", str(target))
+    assert done.code == 2
+    assert "holds no events: there is no timeline to draw" in done.err
+    assert not target.exists()
+
+
+def test_explaining_loads_no_drawing_unless_it_is_asked_for(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom ullage.cli.main import run\nsys.argv[1:] = ['explain', {!r}]\n"
+        "try:\n    run()\nexcept SystemExit:\n    print(sorted(sys.modules))"
+    )
+    modules = run_python(code.format(str(path_of("survivors"))), tmp_path).splitlines()[-1]
+    assert "ullage.report.findings_text" in modules
+    for name in ("matplotlib", "timeline_text", "live_series", "report.plot", "report.notebook"):
+        assert name not in modules

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ullage.explain import SEVERITIES, Finding
+from ullage.explain import SEVERITIES, Finding, Findings
 from ullage.explain.finding import place
 from ullage.trace import Frame
 
@@ -53,3 +53,12 @@ def test_a_place_is_the_leading_frames_file_and_line() -> None:
     )
     assert place([{"file": "libcublas.so", "line": 0, "function": "f"}]) == "libcublas.so"
     assert place([]) == "requests without a Python stack"
+
+
+def test_findings_are_a_list_and_so_is_a_slice_of_them() -> None:
+    findings = Findings([FINDING, FINDING])
+    assert findings == [FINDING, FINDING]
+    assert findings[0] is FINDING
+    assert findings[:1] == [FINDING]
+    assert type(findings[:1]) is Findings
+    assert isinstance(findings, list)

@@ -158,3 +158,20 @@ def test_verify_sees_a_block_that_is_not_where_the_rules_put_it(load: Load) -> N
     counts = load(snapshot).device().verify()
     assert (counts["address_matches"], counts["first_mismatch_event"]) == (1, 2)
     assert counts["final_block_matches"] < counts["final_blocks"]
+
+
+def test_a_trace_is_named_in_one_short_line(load: Load) -> None:
+    trace = load(two_then_one())
+    assert repr(trace.device()) == "<DeviceTrace GPU 0, 5 events over 40 µs>"
+    assert repr(trace) == f"<Trace {trace.path[-200:]!r}: GPU 0, 5 events over 40 µs>"
+    hostile = repr(ullage.Trace(trace.tables, path="a\n\x1b[31m\u202e" * 100_000))
+    assert hostile.isprintable()
+    assert len(hostile) < 2500
+
+
+def test_of_many_devices_a_trace_names_the_first_ones(load: Load) -> None:
+    builders = [SnapshotBuilder(device=number) for number in range(6)]
+    for one in builders:
+        one.alloc(12 * MIB)
+    text = repr(load(merged(*(one.snapshot() for one in builders))))
+    assert text.endswith("; GPU 3, 2 events over 10 µs; 2 more>")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 from tests.unit.conftest import Load
 from tests.unit.snapshot_builder import MIB, SnapshotBuilder, merged
+from ullage.trace.steps import Steps
 
 
 def loop(num_steps: int, annotation: str = "", num_inner: int = 3) -> SnapshotBuilder:
@@ -70,3 +74,13 @@ def test_a_device_without_annotations_of_its_own_uses_the_others(load: Load) -> 
         plain.wait(60)
     trace = load(merged(annotated.snapshot(), plain.snapshot()))
     assert trace.device(1).steps.source == "annotation 'ProfilerStep'"
+
+
+@pytest.mark.parametrize("marks_end", [False, True])
+def test_the_bounds_of_steps_are_where_events_fall_into_the_next(marks_end: bool) -> None:
+    steps = Steps(starts=np.asarray([3, 5, 9]), source="", marks_end=marks_end)
+    bounds = steps.bounds(12).tolist()
+    assert bounds == ([0, 3, 5, 12] if marks_end else [3, 5, 9, 12])
+    for step, (first, end) in enumerate(pairwise(bounds), 1):
+        assert set(steps.step_of(np.arange(first, end, dtype=np.int32)).tolist()) == {step}
+    assert len(Steps(starts=np.empty(0, np.int64), source="").bounds(12)) == 0

@@ -184,14 +184,25 @@ def _block_columns(device: DeviceTrace, category: NDArray[np.int64]) -> Columns:
     }
 
 
-def _kinds(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-    """Return which combination of values each row has, and the combinations."""
-    kind = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, row = np.unique(column, return_inverse=True)
-        _, kind = np.unique(kind * max(len(values), 1) + row, return_inverse=True)
-    _, first = np.unique(kind, return_index=True)
-    return kind, [column[first] for column in columns]
+def _kinds(
+    size: NDArray[np.int64], requested: NDArray[np.int64], site: NDArray[np.int32], category: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+    """Return which combination of values each block has, and the combinations."""
+    if not len(size):
+        return np.empty(0, np.int64), [size, requested, site, category]
+    key = np.zeros(len(size), dtype=np.int64)
+    for digit in (_ranks(size), _ranks(requested), site.astype(np.int64) + 1, category):
+        radix = int(digit.max()) + 1
+        if int(key.max()) > (1 << 62) // radix:
+            key = _ranks(key)
+        key = key * radix + digit
+    _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+    return kind, [column[first] for column in (size, requested, site, category)]
+
+
+def _ranks(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the values from 0, by size."""
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def _categories(device: DeviceTrace) -> tuple[NDArray[np.int64], list[str]]:
