@@ -11,10 +11,9 @@ import typer
 
 from ullage.cli.options import AsJson, Cap, Debug, DeviceNumber, Mine, parse_cap, print_json, standard_input_path
 from ullage.cli.reading import read
-from ullage.errors import UllageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 def _standard_input_paths(paths: list[str]) -> list[str]:
@@ -50,7 +49,6 @@ def report(
     from ullage.report.page_file import write_report
 
     target = output or _default_output(files)
-    _keep_inputs(files, target)
     written = write_report(
         files,
         target,
@@ -75,12 +73,6 @@ def _default_output(files: list[str]) -> str:
     for ending in (".gz", ".xz", ".zst", ".pickle", ".pkl", ".json"):
         name = name.removesuffix(ending)
     return f"{name or 'report'}.html"
-
-
-def _keep_inputs(files: Iterable[str], target: str) -> None:
-    for file in files:
-        if os.path.exists(target) and os.path.exists(file) and os.path.samefile(file, target):
-            raise UllageError(f"{target} is a recording: give the page another name with -o")
 
 
 def _progress(num_files: int) -> Callable[[int, str], None]:

@@ -1,4 +1,4 @@
-"""When a finding was: the event that it is about."""
+"""When a finding was: the event that it is about, and the span."""
 
 from __future__ import annotations
 
@@ -32,8 +32,28 @@ def event_of(device: DeviceTrace, finding: Finding) -> int | None:
     elif finding.kind == "churn" and evidence["bursts"]:
         event = evidence["bursts"][0]["event"]
     elif finding.kind == "growth":
-        since = device.span_us[0] + evidence["since_us"]
-        event = int(np.searchsorted(device.events.time_us, since, side="left"))
+        event = _steps_of(device, finding)[0]
     elif finding.kind in ("held", "private_pool", "stream"):  # of the end, unless they name an event
         event = device.num_events - 1
     return None if event is None or event == NONE else event
+
+
+def span_of(device: DeviceTrace, finding: Finding) -> tuple[int, int] | None:
+    """Return the events that a finding spans: the first, and the one after the last.
+
+    Args:
+        device: The finding's device.
+        finding: The finding.
+
+    Returns:
+        Event indices; None where it is about an instant, or about the whole recording.
+    """
+    return _steps_of(device, finding) if finding.kind == "growth" else None
+
+
+def _steps_of(device: DeviceTrace, finding: Finding) -> tuple[int, int]:
+    """Return the first event of the first step that grew, and the one after the mark of the last."""
+    starts = device.steps.starts
+    since = device.span_us[0] + finding.evidence["since_us"]
+    first = int(np.searchsorted(device.events.time_us, since, side="left"))
+    return first, int(starts[min(finding.evidence["last_step"], len(starts)) - 1]) + 1

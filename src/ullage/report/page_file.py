@@ -10,6 +10,7 @@ from ullage.errors import UllageError
 from ullage.explain import explain
 from ullage.fleet import Rank, odd_first, rank_of
 from ullage.replay import WhatIf, what_if
+from ullage.report.output_file import refuse_source, replacing
 from ullage.report.page import page_of, rank_payload
 from ullage.report.page.columns import pack
 from ullage.trace import load
@@ -67,7 +68,7 @@ def write_report(
     index_payload = pack({"ranks": [rank.to_json() for _, rank in order]}, {})
     payloads = (packed[place].payload for place, _ in order)
     findings = [finding for place, _ in order for finding in packed[place].findings]
-    size = _write(output, page_of(_title(names), findings, _chained(index_payload, payloads)))
+    size = _write(output, files, page_of(_title(names), findings, _chained(index_payload, payloads)))
     return {
         "path": output,
         "bytes": size,
@@ -109,10 +110,10 @@ def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, simulate
     with ThreadPoolExecutor(max_workers=3) as pool:
         # The core works without Python's lock, and the findings are mostly NumPy's.
         what_ifs = pool.submit(_simulated, device, cap_bytes) if simulate else None
-        drawn = [pool.submit(lambda: device.drawing), pool.submit(lambda: device.reserved_changes)]
+        drawing, changes = pool.submit(lambda: device.drawing), pool.submit(lambda: device.reserved_changes)
         findings = explain(device.trace, device=device.number)
-        for one in drawn:
-            one.result()
+        drawing.result()
+        changes.result()
         payload = rank_payload(device, findings, what_ifs.result() if what_ifs else [], name=name)
     return _Packed(rank_of(device, name), findings, payload)
 
@@ -127,19 +128,13 @@ def _simulated(device: DeviceTrace, cap_bytes: int | None) -> list[WhatIf]:
         return []
 
 
-def _write(path: str, pieces: Iterable[str]) -> int:
+def _write(path: str, files: Sequence[str], pieces: Iterable[str]) -> int:
     """Write a file as a whole or not at all; return its size."""
-    waiting = f"{path}.{os.getpid()}.part"
-    try:
-        try:
-            with open(waiting, "w", encoding="utf-8") as file:
-                for piece in pieces:
-                    file.write(piece)
-            size = os.path.getsize(waiting)
-            os.replace(waiting, path)
-        finally:
-            if os.path.exists(waiting):
-                os.remove(waiting)
-    except OSError as error:
-        raise UllageError(f"{path}: cannot be written: {error.strerror or error}") from None
+    for file in files[1:]:
+        refuse_source(path, file)
+    with replacing([path], source=files[0]) as (part,), open(part, "w", encoding="utf-8") as out:
+        size = 0
+        for piece in pieces:
+            out.write(piece)
+            size += len(piece.encode())
     return size

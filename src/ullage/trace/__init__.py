@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
     from ullage.trace.annotations import Span, annotation_spans, event_categories
     from ullage.trace.completeness import Completeness, HistoryKind
-    from ullage.trace.model import DeviceTrace, Trace, load
+    from ullage.trace.device import DeviceTrace
+    from ullage.trace.model import Trace, load
     from ullage.trace.sites import BEFORE, BEFORE_ID, NO_STACK, Frame, Sites
     from ullage.trace.tables import (
         BEFORE_FIRST,
@@ -55,7 +56,8 @@ __all__ = [
 _MODULES = {
     "annotations": ("Span", "annotation_spans", "event_categories"),
     "completeness": ("Completeness", "HistoryKind"),
-    "model": ("DeviceTrace", "Trace", "load"),
+    "device": ("DeviceTrace",),
+    "model": ("Trace", "load"),
     "sites": ("BEFORE", "BEFORE_ID", "NO_STACK", "Frame", "Sites"),
 }
 

@@ -10,7 +10,7 @@ from ullage.trace.tables import NONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ullage.trace.model import DeviceTrace
+    from ullage.trace.device import DeviceTrace
 
 _START, _END = 0, 1
 
@@ -45,7 +45,11 @@ def annotation_starts(device: DeviceTrace, *, any_device: bool = False) -> dict[
 
 
 def annotation_spans(device: DeviceTrace) -> list[Span]:
-    """Return a device's annotations as spans, in the order in which they began. An end belongs to the last open start."""
+    """Return a device's annotations as spans, in the order in which they began. An end belongs to the last open start.
+
+    Args:
+        device: The device.
+    """
     found: list[Span] = []
     open_rows: dict[int, list[int]] = {}
     for name_id, stage, time_us in _rows(device, any_device=False):
@@ -68,7 +72,11 @@ def _rows(device: DeviceTrace, any_device: bool) -> Iterator[tuple[int, int, int
 
 
 def event_categories(device: DeviceTrace) -> dict[int, str]:
-    """Return what torch's profiler calls the tensor that an event is about ("PARAMETER", "ACTIVATION", ...), by event."""
+    """Return what torch's profiler calls the tensor that an event is about ("PARAMETER", "ACTIVATION", ...), by event.
+
+    Args:
+        device: The device.
+    """
     begin, end = device.event_range
     tables = device.trace.tables
     return {event - begin: tables.text(text) for event, text in tables.categories if begin <= event < end}

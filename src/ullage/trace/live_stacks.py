@@ -11,7 +11,7 @@ from ullage.trace.sites import BEFORE, NO_STACK, Frame
 from ullage.trace.tables import NONE
 
 if TYPE_CHECKING:
-    from ullage.trace.model import DeviceTrace
+    from ullage.trace.device import DeviceTrace
     from ullage.trace.sites import Sites
 
 

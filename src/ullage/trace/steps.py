@@ -14,7 +14,7 @@ from ullage.trace.tables import Action
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ullage.trace.model import DeviceTrace
+    from ullage.trace.device import DeviceTrace
 
 MIN_STEPS = 4
 

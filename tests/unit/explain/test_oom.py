@@ -15,9 +15,9 @@ def refuse(one: SnapshotBuilder, size: int, **where: int | tuple[int, int]) -> S
     return one
 
 
-def split_by_one(settings: dict[str, bool] | None = None) -> SnapshotBuilder:
+def split_by_one(settings: dict[str, bool] | None = None, records_pools: bool = False) -> SnapshotBuilder:
     """Return a segment of 100 MiB: 40 free, 10 live, 50 free."""
-    one = SnapshotBuilder(limit_bytes=100 * MIB, settings=settings)
+    one = SnapshotBuilder(limit_bytes=100 * MIB, settings=settings, records_pools=records_pools)
     whole = one.alloc(100 * MIB, "train.py:3 load")
     one.free(whole)
     first = one.alloc(40 * MIB, "train.py:4 step")
@@ -26,8 +26,9 @@ def split_by_one(settings: dict[str, bool] | None = None) -> SnapshotBuilder:
     return one
 
 
-def test_the_block_in_the_way_is_named_with_what_would_have_fitted(load: Load) -> None:
-    (oom,) = find_oom(load(refuse(split_by_one(), 60 * MIB)).device())
+@pytest.mark.parametrize("records_pools", [False, True])
+def test_the_block_in_the_way_is_named_with_what_would_have_fitted(load: Load, records_pools: bool) -> None:
+    (oom,) = find_oom(load(refuse(split_by_one(records_pools=records_pools), 60 * MIB)).device())
     assert (oom.severity, oom.bytes, str(oom.site[0])) == ("error", 60 * MIB, "train.py:9 step")
     assert oom.evidence["largest_hole_bytes"] == 50 * MIB
     (blocker,) = oom.evidence["in_the_way"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ullage.explain.moment import event_of, span_of
 from ullage.report.page.columns import DELTAS, PLAIN, pack
-from ullage.report.page.moments import moment_of
 from ullage.report.summary_json import summary_json
 from ullage.trace import BEFORE_FIRST, NO_STACK, NONE, annotation_spans, event_categories
 
@@ -237,11 +237,11 @@ def _segment_columns(device: DeviceTrace) -> Columns:
 
 
 def _finding(device: DeviceTrace, finding: Finding, lines: _Lines) -> dict[str, Any]:
-    return (
-        finding.to_json()
-        | moment_of(device, finding)
-        | {"on_line": lines.index_of(finding.site) if finding.site else None}
-    )
+    return finding.to_json() | {
+        "event": event_of(device, finding),
+        "span": span_of(device, finding),
+        "on_line": lines.index_of(finding.site) if finding.site else None,
+    }
 
 
 def _what_if(one: WhatIf) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 // The blocks of a recording as boxes to draw, at every zoom: what is narrower than a pixel is merged, never left out.
 //
-// A box is five unsigned integers: x0, x1 (along the axis of time or of events), y, height (in units of `yUnit` bytes) and
-// its paint: line | shade << 16 | coverage << 24.
+// A box is x0, x1 (along the axis of time or of events), y and height (in units of `yUnit` bytes), and its paint:
+// line | shade << 16 | coverage << 24.
 //
 // Blocks are grouped by the power of two above their width. Of a group whose blocks are wider than a pixel, each is drawn;
 // those that can be seen are a contiguous stretch of it, since a group is in order of birth:
@@ -14,12 +14,41 @@
 
 import { lowerBound, upperBound } from "./recording.js";
 
-export const BOX = 5;
+export const TEXTURE_WIDTH = 2048; // boxes lie in textures of so many a row
 const NUM_GROUPS = 33;
-const NUM_CELLS = 768; // a stack's height, merged
+const NUM_CELLS = 400; // a stack's height, merged
 const LOW_EXTRA = 6; // groups by which low blocks are merged further
-const MOST_DRAWN = 30000; // single boxes in view; more are merged further
+const MOST_DRAWN = 12000; // single boxes in view; where there are more, some are merged
 const MOST_LEVELS = 8; // kept at a time
+
+// Boxes in a row of memory that grows, whole rows of a texture at a time.
+export class BoxArray {
+  constructor(room) {
+    this.count = 0;
+    this.reserve(room);
+  }
+
+  reserve(room) {
+    const padded = Math.max(1, Math.ceil(room / TEXTURE_WIDTH)) * TEXTURE_WIDTH;
+    const places = new Uint32Array(padded * 4);
+    const paints = new Uint32Array(padded);
+    if (this.places) {
+      places.set(this.places);
+      paints.set(this.paints);
+    }
+    Object.assign(this, { places, paints });
+  }
+
+  push(x0, x1, y, height, paint) {
+    if (this.count === this.paints.length) this.reserve(this.count * 2);
+    const at = this.count * 4;
+    this.places[at] = x0;
+    this.places[at + 1] = x1;
+    this.places[at + 2] = y;
+    this.places[at + 3] = height;
+    this.paints[this.count++] = paint;
+  }
+}
 
 // The axis that boxes lie along: `at(event)` is where the state after it begins; all of it is [0, end).
 export class Axis {
@@ -95,24 +124,35 @@ export class Boxes {
     this.rows = new Uint32Array(recording.numBlocks); // in the order of the groups
     for (let i = 0; i < recording.numBlocks; i++) this.rows[next[this.groupOf[i]]++] = i;
     this.left = new Uint32Array(recording.numBlocks);
-    this.data = new Uint32Array(recording.numBlocks * BOX);
-    for (let place = 0, at = 0; place < this.rows.length; place++, at += BOX) {
+    this.single = new BoxArray(recording.numBlocks);
+    for (let place = 0; place < this.rows.length; place++) {
       const row = this.rows[place];
       this.left[place] = this.x0[row];
-      this.data[at] = this.x0[row];
-      this.data[at + 1] = this.x1[row];
-      this.data[at + 2] = Math.round(recording.drawn[row] / this.yUnit);
-      this.data[at + 3] = Math.max(1, Math.round(recording.size[row] / this.yUnit));
-      this.data[at + 4] = paint(recording.line[row], recording.site[row], 255);
+      const y = Math.round(recording.drawn[row] / this.yUnit);
+      const height = Math.max(1, Math.round(recording.size[row] / this.yUnit));
+      this.single.push(this.x0[row], this.x1[row], y, height, paint(recording.line[row], recording.site[row], 255));
     }
   }
 
-  // The stretches of single boxes, and the level of merged ones, that show [x0, x1) in `pixels` columns.
+  // The stretches of single boxes, and of those of a merged level, that show [x0, x1) in `pixels` columns.
   inView(x0, x1, pixels) {
-    let level = Math.max(0, Math.floor(Math.log2(Math.max((x1 - x0) / pixels, 1))));
-    let single = this.stretches(x0, x1, level);
-    while (single.count > MOST_DRAWN && level < 31) single = this.stretches(x0, x1, ++level);
-    return { single: single.stretches, merged: this.mergedInView(x0, x1, level) };
+    let found = this.stretches(x0, x1, -1);
+    if (found.count <= MOST_DRAWN) return { single: found.stretches, merged: null };
+    let level = Math.max(0, Math.ceil(Math.log2(Math.max((x1 - x0) / pixels, 1))));
+    found = this.stretches(x0, x1, level);
+    while (found.count > MOST_DRAWN && level < 31) found = this.stretches(x0, x1, ++level);
+    return { single: found.stretches, merged: this.mergedInView(x0, x1, level) };
+  }
+
+  // The levels that zooming in from the whole will ask for, coarsest first.
+  levelsAhead(pixels) {
+    const levels = [];
+    for (let width = this.axis.end; width >= 8; width /= 2) {
+      const middle = this.axis.end / 2;
+      if (this.stretches(middle - width / 2, middle + width / 2, -1).count <= MOST_DRAWN) break;
+      levels.push(Math.max(0, Math.ceil(Math.log2(Math.max(width / pixels, 1)))));
+    }
+    return [...new Set(levels)].slice(0, MOST_LEVELS);
   }
 
   stretches(x0, x1, level) {
@@ -140,11 +180,11 @@ export class Boxes {
 
   mergedInView(x0, x1, level) {
     const merged = this.level(level);
-    if (!merged.count) return null;
     const width = 2 ** level;
-    const begin = lowerBound(merged.left, Math.max(0, Math.floor(x0 - width)), 0, merged.count);
-    const end = upperBound(merged.left, Math.ceil(x1), 0, merged.count);
-    return begin < end ? { merged, stretch: [begin, end] } : null;
+    const { boxes, left } = merged;
+    const begin = lowerBound(left, Math.max(0, Math.floor(x0 - width)), 0, boxes.count);
+    const end = upperBound(left, Math.ceil(x1), 0, boxes.count);
+    return begin < end ? { boxes, stretch: [begin, end] } : null;
   }
 
   level(level) {
@@ -155,7 +195,8 @@ export class Boxes {
     if (this.levels.size > MOST_LEVELS) {
       const [oldest, dropped] = this.levels.entries().next().value;
       this.levels.delete(oldest);
-      dropped.isDropped = true;
+      dropped.boxes.isDropped = true;
+      this.dropped = dropped.boxes;
     }
     return found;
   }
@@ -166,7 +207,7 @@ export class Boxes {
     for (let i = 0; i < recording.numBlocks; i++) {
       if (!isMerged(this.groupOf[i], level)) continue;
       const y0 = recording.drawn[i] / this.yUnit;
-      out.add(this.x0[i], this.x1[i], y0, y0 + recording.size[i] / this.yUnit, recording.line[i], recording.site[i]);
+      out.add(this.x0[i], this.x1[i], y0, y0 + recording.size[i] / this.yUnit, recording.line[i]);
     }
     return out.finish();
   }
@@ -190,7 +231,9 @@ export class Boxes {
   }
 }
 
+// Level -1 merges nothing.
 function isMerged(group, level) {
+  if (level < 0) return false;
   return group < NUM_GROUPS ? group <= level : group - NUM_GROUPS <= level + LOW_EXTRA;
 }
 
@@ -207,13 +250,12 @@ class Merging {
     this.cell = cell;
     this.open = new Map();
     this.spare = [];
-    this.out = new Uint32Array(1 << 14);
+    this.boxes = new BoxArray(1 << 14);
     this.left = [];
-    this.count = 0;
     this.firstOpen = 0;
   }
 
-  add(x0, x1, y0, y1, line, site) {
+  add(x0, x1, y0, y1, line) {
     const first = Math.floor(x0 / this.width);
     const last = Math.floor(Math.max(x0, x1 - 1) / this.width);
     if (first > this.firstOpen) this.close(first);
@@ -227,7 +269,7 @@ class Merging {
       bucket.high = Math.max(bucket.high, high);
       for (let cell = low; cell <= high; cell++) {
         const share = Math.min(y1, (cell + 1) * this.cell) - Math.max(y0, cell * this.cell);
-        bucket.add(cell, line, site, (time * share) / (this.width * this.cell));
+        bucket.add(cell, line, (time * share) / (this.width * this.cell));
       }
     }
   }
@@ -253,25 +295,15 @@ class Merging {
   }
 
   push(index, low, high, color) {
-    const at = this.count * BOX;
-    if (at + BOX > this.out.length) {
-      const larger = new Uint32Array(this.out.length * 2);
-      larger.set(this.out);
-      this.out = larger;
-    }
     const y = Math.floor(low * this.cell);
-    this.out[at] = index * this.width;
-    this.out[at + 1] = (index + 1) * this.width;
-    this.out[at + 2] = y;
-    this.out[at + 3] = Math.max(1, Math.ceil((high + 1) * this.cell) - y);
-    this.out[at + 4] = color;
+    const height = Math.max(1, Math.ceil((high + 1) * this.cell) - y);
+    this.boxes.push(index * this.width, (index + 1) * this.width, y, height, color);
     this.left.push(index * this.width);
-    this.count++;
   }
 
   finish() {
     this.close(Infinity);
-    return { data: this.out.subarray(0, this.count * BOX), left: Float64Array.from(this.left), count: this.count };
+    return { boxes: this.boxes, left: Float64Array.from(this.left) };
   }
 }
 
@@ -280,20 +312,18 @@ class Bucket {
     this.covered = new Float32Array(NUM_CELLS);
     this.most = new Float32Array(NUM_CELLS); // the lead of the line that the cell shows
     this.line = new Int32Array(NUM_CELLS);
-    this.site = new Int32Array(NUM_CELLS);
     this.low = NUM_CELLS;
     this.high = -1;
   }
 
   // Keeps the line that covers most, found by letting others cancel it out.
-  add(cell, line, site, amount) {
+  add(cell, line, amount) {
     this.covered[cell] += amount;
     if (this.line[cell] === line && this.most[cell] > 0) {
       this.most[cell] += amount;
     } else if (amount > this.most[cell]) {
       this.most[cell] = amount - this.most[cell];
       this.line[cell] = line;
-      this.site[cell] = site;
     } else {
       this.most[cell] -= amount;
     }
@@ -305,7 +335,7 @@ class Bucket {
     let color = 0;
     for (let cell = this.low; cell <= this.high + 1; cell++) {
       const covered = cell <= this.high ? this.covered[cell] : 0;
-      const look = covered > 0 ? paint(this.line[cell], this.site[cell], coverage(covered)) : 0;
+      const look = covered > 0 ? paint(this.line[cell], -1, coverage(covered)) : 0;
       if (begin >= 0 && (covered === 0 || look !== color)) {
         give(begin, cell - 1, color);
         begin = -1;
@@ -321,7 +351,7 @@ class Bucket {
   }
 }
 
-// A few steps of paleness, so that neighbours look the same and join; nothing is too pale to be seen.
+// Three steps of paleness, so that neighbours look the same and join; nothing is too pale to be seen.
 function coverage(share) {
-  return Math.min(255, 75 + 45 * Math.ceil(Math.min(share, 1) * 4));
+  return share > 0.6 ? 255 : share > 0.25 ? 190 : 120;
 }

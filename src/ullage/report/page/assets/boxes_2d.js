@@ -1,7 +1,5 @@
 // Draws boxes without WebGL: the same picture, slower.
 
-import { BOX } from "./boxes.js";
-
 export class CanvasPainter {
   static on(canvas) {
     return new CanvasPainter(canvas, canvas.getContext("2d"));
@@ -23,20 +21,19 @@ export class CanvasPainter {
     this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
   }
 
-  draw(data, stretches) {
+  draw({ places, paints }, stretches) {
     const { canvas, context, view } = this;
     const xScale = canvas.width / (view.x1 - view.x0);
     const yScale = canvas.height / (view.y1 - view.y0);
     let last = -1;
     for (const [begin, end] of stretches) {
-      for (let at = begin * BOX; at < end * BOX; at += BOX) {
-        const x = (data[at] - view.x0) * xScale;
-        const width = Math.max((data[at + 1] - data[at]) * xScale, 1);
+      for (let box = begin, at = begin * 4; box < end; box++, at += 4) {
+        const x = (places[at] - view.x0) * xScale;
+        const width = Math.max((places[at + 1] - places[at]) * xScale, 1);
         if (x >= canvas.width || x + width <= 0) continue;
-        const height = Math.max(data[at + 3] * yScale, 1);
-        const paint = data[at + 4];
-        if (paint !== last) context.fillStyle = this.style((last = paint));
-        context.fillRect(x, canvas.height - (data[at + 2] - view.y0) * yScale - height, width, height);
+        const height = Math.max(places[at + 3] * yScale, 1);
+        if (paints[box] !== last) context.fillStyle = this.style((last = paints[box]));
+        context.fillRect(x, canvas.height - (places[at + 2] - view.y0) * yScale - height, width, height);
       }
     }
   }

@@ -1,13 +1,20 @@
-// Draws boxes with WebGL2: one rectangle, drawn for each box of a buffer that stays on the GPU.
+// Draws boxes with WebGL2, from textures that stay on the GPU.
+//
+// An instance is a batch of boxes, six vertices each: software renderers take as long for an instance of one box as for one
+// of a hundred.
 
-import { BOX } from "./boxes.js";
+import { TEXTURE_WIDTH } from "./boxes.js";
+
+const BATCH = 128;
 
 const VERTEX = `#version 300 es
 precision highp float;
 precision highp int;
 precision highp usampler2D;
-layout(location = 0) in uvec4 box;    // x0, x1, y, height
-layout(location = 1) in uint paint;   // line | shade << 16 | coverage << 24
+uniform usampler2D places;            // x0, x1, y, height
+uniform usampler2D paints;            // line | shade << 16 | coverage << 24
+uniform int first;                    // the stretch of boxes that is drawn
+uniform int last;
 uniform ivec2 origin;                 // of the view, so that differences are exact at any zoom
 uniform vec2 fraction;
 uniform vec2 scale;                   // clip space for each unit
@@ -18,9 +25,18 @@ out vec2 inside;                      // in pixels from the box's corner
 flat out vec2 size;
 
 void main() {
+  int index = first + gl_InstanceID * ${BATCH} + gl_VertexID / 6;
+  if (index >= last) {
+    gl_Position = vec4(2.0, 2.0, 0.0, 1.0);
+    return;
+  }
+  ivec2 at = ivec2(index % ${TEXTURE_WIDTH}, index / ${TEXTURE_WIDTH});
+  uvec4 box = texelFetch(places, at, 0);
+  uint paint = texelFetch(paints, at, 0).x;
+  int side = gl_VertexID % 6;         // two triangles: 0 1 2, 2 1 3
+  vec2 corner = vec2(float(side == 1 || side == 4 || side == 5), float(side == 2 || side == 3 || side == 5));
   vec2 low = (vec2(float(int(box.x) - origin.x), float(int(box.z) - origin.y)) - fraction) * scale;
   vec2 extent = vec2(float(box.y - box.x), float(box.w)) * scale;
-  vec2 corner = vec2(float(gl_VertexID & 1), float(gl_VertexID >> 1));
   extent = max(extent, pixel);        // nothing is too small to be seen
   gl_Position = vec4(low + corner * extent - 1.0, 0.0, 1.0);
   size = extent / pixel;
@@ -56,28 +72,24 @@ export class GlPainter {
   constructor(canvas, gl) {
     this.canvas = canvas;
     this.gl = gl;
-    this.buffers = new Map();
+    this.textures = new Map();
     this.program = linked(gl);
+    gl.useProgram(this.program);
     this.uniforms = {};
-    for (const name of ["origin", "fraction", "scale", "pixel", "colors"]) {
+    for (const name of ["places", "paints", "colors", "first", "last", "origin", "fraction", "scale", "pixel"]) {
       this.uniforms[name] = gl.getUniformLocation(this.program, name);
     }
-    this.texture = gl.createTexture();
+    ["places", "paints", "colors"].forEach((name, unit) => gl.uniform1i(this.uniforms[name], unit));
+    this.colors = gl.createTexture();
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-    gl.useProgram(this.program);
-    gl.enableVertexAttribArray(0);
-    gl.enableVertexAttribArray(1);
-    gl.vertexAttribDivisor(0, 1);
-    gl.vertexAttribDivisor(1, 1);
+    gl.bindVertexArray(gl.createVertexArray());
   }
 
   // `colors` holds red, green, blue, alpha of each line, for a whole number of rows of 256 lines.
   setColors(colors) {
     const { gl } = this;
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
-    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
+    this.bind(2, this.colors);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, 256, colors.length / 1024, 0, gl.RGBA, gl.UNSIGNED_BYTE, colors);
   }
 
@@ -94,37 +106,46 @@ export class GlPainter {
     gl.uniform2f(uniforms.pixel, 2 / canvas.width, 2 / canvas.height);
   }
 
-  // Draws stretches of an array of boxes; it is uploaded when it is first met.
-  draw(data, stretches) {
-    const { gl } = this;
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.buffer(data));
+  // Draws stretches of a BoxArray; it is uploaded when it is first met.
+  draw(boxes, stretches) {
+    const { gl, uniforms } = this;
+    this.upload(boxes);
     for (const [begin, end] of stretches) {
-      const offset = begin * BOX * 4;
-      gl.vertexAttribIPointer(0, 4, gl.UNSIGNED_INT, BOX * 4, offset);
-      gl.vertexAttribIPointer(1, 1, gl.UNSIGNED_INT, BOX * 4, offset + 16);
-      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, end - begin);
+      gl.uniform1i(uniforms.first, begin);
+      gl.uniform1i(uniforms.last, end);
+      gl.drawArraysInstanced(gl.TRIANGLES, 0, 6 * Math.min(BATCH, end - begin), Math.ceil((end - begin) / BATCH));
     }
   }
 
-  buffer(data) {
-    let buffer = this.buffers.get(data);
-    if (!buffer) {
-      const { gl } = this;
-      buffer = gl.createBuffer();
-      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
-      gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
-      this.buffers.set(data, buffer);
-    }
-    return buffer;
+  upload(boxes) {
+    const { gl } = this;
+    let pair = this.textures.get(boxes);
+    const isNew = !pair;
+    if (isNew) this.textures.set(boxes, (pair = [gl.createTexture(), gl.createTexture()]));
+    pair.forEach((texture, unit) => this.bind(unit, texture));
+    if (!isNew) return;
+    const height = boxes.paints.length / TEXTURE_WIDTH;
+    gl.activeTexture(gl.TEXTURE0);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA32UI, TEXTURE_WIDTH, height, 0, gl.RGBA_INTEGER, gl.UNSIGNED_INT, boxes.places);
+    gl.activeTexture(gl.TEXTURE1);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.R32UI, TEXTURE_WIDTH, height, 0, gl.RED_INTEGER, gl.UNSIGNED_INT, boxes.paints);
   }
 
-  forget(data) {
-    if (this.buffers.has(data)) this.gl.deleteBuffer(this.buffers.get(data));
-    this.buffers.delete(data);
+  bind(unit, texture) {
+    const { gl } = this;
+    gl.activeTexture(gl.TEXTURE0 + unit);
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
+  }
+
+  forget(boxes) {
+    for (const texture of this.textures.get(boxes) || []) this.gl.deleteTexture(texture);
+    this.textures.delete(boxes);
   }
 
   forgetAll() {
-    for (const data of [...this.buffers.keys()]) this.forget(data);
+    for (const boxes of [...this.textures.keys()]) this.forget(boxes);
   }
 }
 

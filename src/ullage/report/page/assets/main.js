@@ -246,8 +246,10 @@ async function start() {
     const page = new Page(head.ranks.map((rank) => ({ ...rank, name: plainText(rank.name), aside: plainText(rank.aside) })), blocks);
     window.ullage = page; // for the console
     await page.open(0);
+    // The second frame begins when the first has been drawn.
     requestAnimationFrame(() => requestAnimationFrame(() => {
       document.documentElement.dataset.ready = String(Math.round(performance.now()));
+      setTimeout(() => page.timeline.turnToGl(), 30);
     }));
   } catch (error) {
     fill(byId("failure"), el("b", {}, "This page cannot show its recording. "), `${error.message}. A newer browser may: the page needs one from 2023 or later.`);

@@ -21,15 +21,40 @@ export class Timeline {
     this.plot = parent.appendChild(el("div.plot"));
     this.plot.style.inset = `${TOP}px ${RIGHT}px ${BOTTOM}px ${LEFT}px`;
     this.boxSurface = new Surface(this.plot, () => this.draw(), "Blocks over time");
-    const asked = new URLSearchParams(location.hash.slice(1));
-    this.painter = (asked.has("nogl") ? null : GlPainter.on(this.boxSurface.canvas)) || CanvasPainter.on(this.boxSurface.canvas);
-    parent.dataset.painter = this.painter instanceof GlPainter ? "webgl2" : "canvas";
+    this.painter = CanvasPainter.on(this.boxSurface.canvas);
+    parent.dataset.painter = "canvas";
     this.over = new Surface(parent, () => this.draw(), "Lines of allocated and reserved memory over time");
     this.over.canvas.className = "over";
     this.listen();
     state.on(["recording", "axis"], () => this.load());
     state.on(["view", "event", "span", "block", "what_if_shown"], () => this.draw());
     state.on(["shown", "theme", "colors"], () => this.paint());
+  }
+
+  // Goes over to WebGL where there is one. The first picture does not wait for it: it can take a second to start.
+  turnToGl() {
+    if (new URLSearchParams(location.hash.slice(1)).has("nogl")) return;
+    const surface = new Surface(this.plot, () => this.draw(), "Blocks over time");
+    const painter = GlPainter.on(surface.canvas);
+    if (!painter) {
+      surface.canvas.remove();
+      return;
+    }
+    surface.fit();
+    this.boxSurface.canvas.remove();
+    Object.assign(this, { boxSurface: surface, painter });
+    surface.canvas.addEventListener("webglcontextlost", () => this.turnToCanvas());
+    this.paint();
+    this.parent.dataset.painter = "webgl2";
+  }
+
+  turnToCanvas() {
+    const surface = new Surface(this.plot, () => this.draw(), "Blocks over time");
+    surface.fit();
+    this.boxSurface.canvas.remove();
+    Object.assign(this, { boxSurface: surface, painter: CanvasPainter.on(surface.canvas) });
+    this.parent.dataset.painter = "canvas";
+    this.paint();
   }
 
   load() {
@@ -44,8 +69,20 @@ export class Timeline {
       this.allocated = new Highs(recording.allocated);
       this.active = recording.head.summary.peak.active_bytes > recording.head.summary.peak.allocated_bytes ? new Highs(recording.active) : null;
     }
+    this.prepare(this.boxes.levelsAhead(this.boxSurface.canvas.width));
     this.top = Math.max(recording.peakReserved, recording.head.drawn_height, 1) * 1.05;
     this.paint();
+  }
+
+  // Merges, while nothing else is to be done, what zooming in will ask for.
+  prepare(levels) {
+    const { boxes } = this;
+    const next = () => {
+      if (boxes !== this.boxes || !levels.length) return;
+      boxes.level(levels.shift());
+      requestIdleCallback(next);
+    };
+    setTimeout(() => requestIdleCallback(next), 300);
   }
 
   paint() {
@@ -66,11 +103,9 @@ export class Timeline {
     const { boxes, painter } = this;
     painter.begin({ x0, x1, y0: low / boxes.yUnit, y1: high / boxes.yUnit });
     const { single, merged } = boxes.inView(x0, x1, this.boxSurface.canvas.width);
-    if (merged) {
-      painter.draw(merged.merged.data, [merged.stretch]);
-      for (const level of boxes.levels.values()) if (level.isDropped) painter.forget(level.data);
-    }
-    painter.draw(boxes.data, single);
+    if (boxes.dropped) painter.forget(boxes.dropped);
+    if (merged) painter.draw(merged.boxes, [merged.stretch]);
+    painter.draw(boxes.single, single);
     this.drawOver(x0, x1, low, high);
   }
 
