@@ -94,7 +94,10 @@ export class AddressView {
     for (const { x, y, width, what } of this.rows.pieces) {
       if (what.kind === "hole") context.fillStyle = hatch;
       else if (what.kind === "cached") context.fillStyle = themed("cached");
-      else context.fillStyle = !shown || shown.has(recording.line[what.row]) ? colors.css(recording.line[what.row], what.kind === "pending" ? 0.55 : 1) : themed("pale");
+      else {
+        const alpha = what.kind === "pending" ? 0.55 : 1;
+        context.fillStyle = colors.css(recording.line[what.row], !shown || shown.has(recording.line[what.row]) ? alpha : alpha * 0.22);
+      }
       const inset = width > 4 ? 0.5 : 0;
       context.fillRect(x, y, Math.max(width - inset, 0.6), height);
       if (what === this.hole || (chosen !== null && chosen >= 0 && what.row === chosen)) {

@@ -95,12 +95,14 @@ class Page {
   async open(rank) {
     if (!this.recordings.has(rank)) this.recordings.set(rank, new Recording(await unpack(this.blocks[rank].textContent)));
     const recording = this.recordings.get(rank);
+    const { head } = recording;
     const axis = new Axis(recording, this.state.get("axis")?.kind || "time");
     const peak = recording.byLine(recording.liveAt(recording.peakEvent)).bytes;
     const asked = recording.byLine(recording.bornIn(-1, recording.numEvents)).bytes;
     const order = [...peak.keys()].sort((a, b) => peak[b] - peak[a] || asked[b] - asked[a]);
     this.state.set({
-      rank, recording, axis, colors: new Colors(recording, order), view: { x0: 0, x1: axis.end }, event: recording.peakEvent,
+      rank, recording, axis, colors: new Colors(recording, order), view: { x0: 0, x1: axis.end },
+      event: head.ooms.length ? head.ooms[0].event : recording.peakEvent,
       span: null, line: null, block: -1, finding: null,
     });
     this.describe(recording);
@@ -109,6 +111,7 @@ class Page {
   describe(recording) {
     const { head } = recording;
     const { peak, num_ooms: ooms } = head.summary;
+    byId("legend-active").hidden = peak.active_bytes <= peak.allocated_bytes;
     const fact = (label, value) => el("span.fact", {}, label ? `${label} ` : "", el("b", {}, value));
     fill(
       byId("facts"),
@@ -124,14 +127,14 @@ class Page {
   // Takes all views to what a finding is about.
   show(index) {
     const { state, timeline } = this;
-    const recording = state.get("recording");
-    const finding = recording.findings[index];
+    const finding = state.get("recording").findings[index];
     if (!finding) return;
     state.set({ finding: index, line: finding.on_line ?? null, block: -1, query: "" });
     this.search.value = "";
-    if (finding.event !== null) {
-      state.set({ event: finding.event });
-      const at = timeline.axis.at(finding.event);
+    const event = finding.span ? finding.span[1] - 1 : finding.event; // what has grown shows at the end of it
+    if (event !== null) {
+      state.set({ event });
+      const at = timeline.axis.at(event);
       if (finding.span) timeline.zoomTo(timeline.axis.at(finding.span[0]), timeline.axis.at(finding.span[1]));
       else {
         const width = Math.max(timeline.axis.end / 8, 16);

@@ -35,8 +35,8 @@ export class OwnersView {
         { tabindex: 0, onclick: act, onkeydown: (key) => key.key === "Enter" && act(), title: `${countText(counts[line])} blocks; click to show this line alone` },
         lineLabel(recording, line, colors),
         el("span.number", {}, bytesText(bytes[line])),
-        el("span.share", {}, shareText(bytes[line], whole)),
         el("span.track", {}, bar),
+        el("span.share", {}, shareText(bytes[line], whole)),
       );
     };
     const most = 60;

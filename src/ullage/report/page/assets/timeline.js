@@ -254,6 +254,7 @@ export class Timeline {
 
   drawMarks(context, frame, x, y) {
     const { recording, state, axis } = this;
+    this.drawCursor(context, frame, x);
     const peak = recording.head.summary.peak;
     const taken = [];
     const flag = (event, text, color, height) => {
@@ -277,18 +278,18 @@ export class Timeline {
       flag(oom.event, `out of memory: ${bytesText(oom.bytes)}`, themed("error"), frame.top + 22);
     }
     if (recording.numEvents) flag(recording.peakEvent, `peak ${bytesText(peak.allocated_bytes)}`, themed("ink"), y(peak.allocated_bytes));
-    const event = state.get("event");
-    if (event !== null) {
-      const at = x(axis.at(event));
-      context.fillStyle = themed("select");
-      context.fillRect(Math.round(at) - 0.5, frame.top, 1.5, frame.height);
-      context.beginPath();
-      context.moveTo(at - 5, frame.top);
-      context.lineTo(at + 6, frame.top);
-      context.lineTo(at + 0.5, frame.top + 7);
-      context.fill();
-    }
     this.drawChosen(context, x, y);
+  }
+
+  drawCursor(context, frame, x) {
+    const at = x(this.axis.at(this.state.get("event")));
+    context.fillStyle = themed("select");
+    context.fillRect(Math.round(at) - 0.5, frame.top, 1.5, frame.height);
+    context.beginPath();
+    context.moveTo(at - 5, frame.top);
+    context.lineTo(at + 6, frame.top);
+    context.lineTo(at + 0.5, frame.top + 7);
+    context.fill();
   }
 
   drawChosen(context, x, y) {

@@ -5,6 +5,7 @@ import { copyText, el, fill, Surface, themed } from "./elements.js";
 import { upperBound } from "./recording.js";
 
 const LEFT = 66;
+const FAR = 1.3; // times what was recorded
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [1, 2]];
 const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
@@ -23,6 +24,12 @@ export class WhatIfView {
   load() {
     if (this.state.get("tab") !== "what_if") return;
     const recording = (this.recording = this.state.get("recording"));
+    if (this.told !== recording) {
+      // A curve far above the others would press them flat; its row says what it is.
+      const limit = FAR * recording.peakReserved;
+      this.hidden = new Set(recording.head.what_if.map((one) => one.outcome).filter((one) => one.peak_reserved_bytes > limit).map((one) => one.policy));
+      this.told = recording;
+    }
     this.curves = recording.head.what_if.map((one, index) => ({ ...one, hue: HUES[index % HUES.length], dash: DASHES[index % DASHES.length] }));
     const rows = this.curves.map((curve) => this.row(curve));
     fill(
@@ -36,7 +43,7 @@ export class WhatIfView {
   }
 
   recordedRow() {
-    return el("div.policy", {}, this.sample(themed("reserved"), []), el("div.grow", {}, "as recorded"), el("div.number", {}, bytesText(this.recording.peakReserved)));
+    return el("div.policy", {}, this.sample(themed("reserved"), []), el("div.name", {}, "as recorded"), el("div.number", {}, bytesText(this.recording.peakReserved)));
   }
 
   row(curve) {
@@ -45,7 +52,16 @@ export class WhatIfView {
     const change = outcome.outcome === "oom" ? "runs out of memory" : saved === 0 ? "the same" : `${saved > 0 ? "+" : ""}${bytesText(saved)}`;
     const isSetting = outcome.policy.includes(":");
     const copy = isSetting ? el("button.small", { title: "Copy the setting", onclick: (event) => this.copy(event, outcome.policy) }, "copy") : null;
-    const node = el("div.policy", { tabindex: 0, role: "switch", "aria-checked": !this.hidden.has(outcome.policy) ? "true" : "false" }, this.sample(curve.hue, curve.dash), el("div.grow", {}, outcome.policy.replaceAll(",", ", "), el("div.hint", {}, change)), el("div.number", {}, bytesText(outcome.peak_reserved_bytes)), copy);
+    const isShown = String(!this.hidden.has(outcome.policy));
+    const node = el(
+      "div.policy",
+      { tabindex: 0, role: "switch", "aria-checked": isShown },
+      this.sample(curve.hue, curve.dash),
+      el("div.name", {}, outcome.policy.replaceAll(",", ", ")),
+      el("div.number", {}, bytesText(outcome.peak_reserved_bytes)),
+      el("div.hint", {}, change),
+      copy,
+    );
     node.classList.toggle("off", this.hidden.has(outcome.policy));
     node.addEventListener("click", () => {
       if (!this.hidden.delete(outcome.policy)) this.hidden.add(outcome.policy);
@@ -59,6 +75,10 @@ export class WhatIfView {
     const button = event.currentTarget;
     button.textContent = (await copyText(`PYTORCH_CUDA_ALLOC_CONF=${policy}`)) ? "copied" : "not allowed";
     setTimeout(() => (button.textContent = "copy"), 1500);
+  }
+
+  shown() {
+    return this.curves.filter((one) => !this.hidden.has(one.outcome.policy));
   }
 
   sample(color, dash) {
@@ -81,7 +101,7 @@ export class WhatIfView {
     const axis = this.state.get("axis");
     const { x0, x1 } = this.state.get("view");
     const frame = { left: LEFT, top: 12, width: this.surface.width - LEFT - 12, height: this.surface.height - 40 };
-    const top = Math.max(recording.peakReserved, ...this.curves.map((curve) => curve.outcome.peak_reserved_bytes), 1) * 1.06;
+    const top = Math.max(recording.peakReserved, ...this.shown().map((curve) => curve.outcome.peak_reserved_bytes), 1) * 1.06;
     const x = (at) => frame.left + ((at - x0) / (x1 - x0)) * frame.width;
     const y = (bytes) => frame.top + frame.height * (1 - bytes / top);
     context.fillStyle = context.strokeStyle = themed("faint");
@@ -103,10 +123,14 @@ export class WhatIfView {
     context.beginPath();
     context.rect(frame.left, 0, frame.width, frame.top + frame.height + 1);
     context.clip();
-    const curve = (events, bytes, color, width, dash) => steps(context, { events, bytes, axis, x, y, x0, x1, end: x(axis.end) }, color, width, dash);
+    const curve = (events, bytes, color, width, dash, oom) => {
+      const end = x(oom === undefined ? axis.end : axis.at(oom));
+      steps(context, { events, bytes, axis, x, y, x0, x1, end }, color, width, dash);
+      if (oom !== undefined) cross(context, end, y(bytes.at(-1)), color);
+    };
     curve(recording.reservedEvent, recording.reservedBytes, themed("reserved"), 3, []);
-    for (const one of this.curves) {
-      if (!this.hidden.has(one.outcome.policy)) curve(one.events, one.reserved_bytes, one.hue, 1.75, one.dash);
+    for (const one of this.shown()) {
+      curve(one.events, one.reserved_bytes, one.hue, 1.75, one.dash, one.outcome.first_oom?.event);
     }
     const event = this.state.get("event");
     context.fillStyle = themed("select");
@@ -133,4 +157,16 @@ function steps(context, { events, bytes, axis, x, y, x0, x1, end }, color, width
   context.lineTo(end, height);
   context.stroke();
   context.setLineDash([]);
+}
+
+// Where a request failed, the run ended.
+function cross(context, x, y, color) {
+  context.strokeStyle = color;
+  context.lineWidth = 2.5;
+  context.beginPath();
+  for (const side of [-1, 1]) {
+    context.moveTo(x - 6, y - 6 * side);
+    context.lineTo(x + 6, y + 6 * side);
+  }
+  context.stroke();
 }
