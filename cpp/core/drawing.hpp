@@ -1,14 +1,20 @@
 // Where each block is drawn when live bytes are shown over time as a stack of rectangles.
 //
-//   bytes                                    A block keeps its offset for life, so that it is one rectangle and not a
-//     |         +---+      +---+             polygon with a corner for every free below it. The price is gaps, as in
-//     any |      +--+ D |   +--+ F |             memory: the stack stands higher than the sum of live bytes (1.00
-//     to 1.12 |      | C|   |   | E|   |             times at its highest, over the recordings in tests/data). |
-//     +---+--+---+---+--+---+-- |  |  B                               What lives long lies low: the longest-lived
-//     blocks are placed first, each in
-//     +--+-------------------------> events  the lowest gap that is free for its whole life, so that what leaks or
-//     stays
-//        |  A                                is a staircase, and what comes and goes is on top of it.
+//   bytes
+//     |         +---+      +---+
+//     |      +--+ D |   +--+ F |
+//     |      | C|   |   | E|   |
+//     |  +---+--+---+---+--+---+--
+//     |  |  B
+//     +--+-------------------------> events
+//        |  A
+//
+// A block keeps its offset for life, so that it is one rectangle and not a polygon with a corner for every free below
+// it. The price is gaps, as in any memory: at its highest the stack stands 1.01 times as high as the largest sum of
+// live bytes (the median of 73 recordings; at most 1.34).
+//
+// What lives long lies low: the longest-lived blocks are placed first, each in the lowest gap that is free for its
+// whole life, so that what stays is a floor, what leaks a staircase, and what comes and goes is on top of it.
 #pragma once
 
 #include <vector>
