@@ -11,8 +11,10 @@
 namespace ullage {
 namespace {
 
-constexpr std::size_t kMostPillars = 3000;  // placed before the others; their number squared is what it costs
-constexpr int kMostTries = 64;              // gaps that are tried for a block before it goes on top
+constexpr std::size_t kMostPillars = 3000;      // placed before the others; their number squared is what it costs
+constexpr std::int64_t kMostMeetingsEach = 16;  // pillars that rise while a block lives, on average: each is looked at
+constexpr std::int64_t kMostMeetings = 1 << 22;
+constexpr int kMostTries = 64;  // gaps that are tried for a block before it goes on top
 
 // A block as it is drawn: [low, high) in bytes, [begin, end) in events.
 struct Box {
@@ -107,7 +109,7 @@ class RowsByEnd {
   RowsByEnd(const Column<EventIndex>& ends, EventIndex num_events)
       : first_(static_cast<std::size_t>(num_events), kNone), next_(ends.size(), kNone) {
     for (std::size_t row = 0; row < ends.size(); ++row) {
-      if (ends[row] < 0) continue;
+      if (ends[row] < 0 || ends[row] >= num_events) continue;
       std::int32_t& first = first_[static_cast<std::size_t>(ends[row])];
       next_[row] = first;
       first = static_cast<std::int32_t>(row);
@@ -137,28 +139,65 @@ class Artist {
  private:
   using Row = std::size_t;
 
-  EventIndex end(Row row) const { return blocks_.death[row] < 0 ? num_events_ : blocks_.death[row]; }
+  EventIndex end(Row row) const {
+    const EventIndex death = blocks_.death[row];
+    return death < 0 || death > num_events_ ? num_events_ : death;
+  }
   EventIndex life(Row row) const { return end(row) - blocks_.birth[row]; }
+  // What has no bytes or no moment takes no place; a size above the limit could overflow.
+  bool is_drawable(Row row) const { return blocks_.size[row] > 0 && blocks_.size[row] <= kSizeLimit && life(row) > 0; }
 
   void place(Row row, Bytes low) {
     // Higher than any memory: only a damaged file has that.
-    if (low > kSizeLimit || blocks_.size[row] <= 0) return;
+    if (low > kSizeLimit) return;
     drawing_.offset[row] = low;
     is_drawn_[row] = 1;
   }
 
-  // Places the blocks that live longest, each as low as it goes.
-  void raise_pillars() {
-    std::vector<Row> order(blocks_.size_rows());
-    std::iota(order.begin(), order.end(), Row{0});
+  // The blocks that live longest, the longest first.
+  std::vector<Row> longest_lived() const {
+    std::vector<Row> order = drawable_rows();
     const auto lives_longer = [&](Row a, Row b) { return life(a) != life(b) ? life(a) > life(b) : a < b; };
     const std::size_t count = std::min(order.size(), kMostPillars);
     std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), lives_longer);
     order.resize(count);
     std::sort(order.begin(), order.end(), lives_longer);
+    while (num_meetings(order) > kMostMeetings + kMostMeetingsEach * static_cast<std::int64_t>(blocks_.size_rows())) {
+      order.resize(order.size() / 2);
+    }
+    return order;
+  }
+
+  std::vector<Row> drawable_rows() const {
+    std::vector<Row> rows;
+    rows.reserve(blocks_.size_rows());
+    for (Row row = 0; row < blocks_.size_rows(); ++row) {
+      if (is_drawable(row)) rows.push_back(row);
+    }
+    return rows;
+  }
+
+  // How many of these rise while a block lives, over all blocks.
+  std::int64_t num_meetings(const std::vector<Row>& pillars) const {
+    std::vector<std::int32_t> risen(static_cast<std::size_t>(num_events_) + 1, 0);  // before each event
+    for (const Row row : pillars) {
+      if (blocks_.birth[row] >= 0) ++risen[static_cast<std::size_t>(blocks_.birth[row]) + 1];
+    }
+    std::partial_sum(risen.begin(), risen.end(), risen.begin());
+    std::int64_t meetings = 0;
+    for (Row row = 0; row < blocks_.size_rows(); ++row) {
+      if (!is_drawable(row)) continue;
+      const EventIndex next = std::max(blocks_.birth[row] + 1, 0);
+      meetings += risen[static_cast<std::size_t>(end(row))] - risen[static_cast<std::size_t>(next)];
+    }
+    return meetings;
+  }
+
+  // Places the blocks that live longest, each as low as it goes.
+  void raise_pillars() {
     std::vector<Box> placed;  // in order of their lower edges
     std::vector<Box> met;
-    for (const Row row : order) {
+    for (const Row row : longest_lived()) {
       met.clear();
       for (const Box& box : placed) {
         if (box.begin < end(row) && blocks_.birth[row] < box.end) met.push_back(box);
@@ -204,8 +243,7 @@ class Artist {
 
   // By birth; of those from before the recording, the pillars first: they stand already.
   std::vector<Row> in_order_of_birth() const {
-    std::vector<Row> order(blocks_.size_rows());
-    std::iota(order.begin(), order.end(), Row{0});
+    std::vector<Row> order = drawable_rows();
     std::stable_sort(order.begin(), order.end(), [&](Row a, Row b) {
       return blocks_.birth[a] != blocks_.birth[b] ? blocks_.birth[a] < blocks_.birth[b] : is_pillar_[a] > is_pillar_[b];
     });

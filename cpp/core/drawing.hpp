@@ -1,20 +1,17 @@
 // Where each block is drawn when live bytes are shown over time as a stack of rectangles.
 //
 //   bytes
-//     |         +---+      +---+
-//     |      +--+ D |   +--+ F |
-//     |      | C|   |   | E|   |
-//     |  +---+--+---+---+--+---+--
-//     |  |  B
-//     +--+-------------------------> events
-//        |  A
-//
-// A block keeps its offset for life, so that it is one rectangle and not a polygon with a corner for every free below
-// it. The price is gaps, as in any memory: at its highest the stack stands 1.01 times as high as the largest sum of
-// live bytes (the median of 73 recordings; at most 1.34).
-//
-// What lives long lies low: the longest-lived blocks are placed first, each in the lowest gap that is free for its
-// whole life, so that what stays is a floor, what leaks a staircase, and what comes and goes is on top of it.
+//     6                               +-------+      A block keeps its offset for life, so that it is one rectangle
+//     5       +-------------------+   |       |      and not a polygon with a corner for every free below it. The
+//             |         C         |   |   F   |      price is gaps, as in memory: the stack stands higher than the
+//     4       |                   +---+---+---+      sum of live bytes (1.00 to 1.34 times at its highest, over the
+//             |                   |   D   |          recordings in tests/data).
+//     3       +-------+-----------+-------+---+
+//             |   E   |           B           |      What lives long lies low: the longest-lived blocks are placed
+//     2   +---+-------+-----------------------+      first (A, then B), each as low as it is free for its whole life;
+//         |                 A                 |      what comes and goes is on top of them, or below what comes later
+//     0   +-----------------------------------+      (E).
+//             0   1   2   3   4   5   6   7   8 -> events
 #pragma once
 
 #include <vector>
@@ -24,8 +21,10 @@
 namespace ullage {
 
 struct Drawing {
-  std::vector<Bytes> offset;  // by row of BlockLifetimes: the lower edge
-  Bytes height = 0;           // of the whole stack
+  // By row of BlockLifetimes: the lower edge; 0 for what is not drawn: a block without bytes or without a moment, or,
+  // in a damaged file, one that would be higher than any memory.
+  std::vector<Bytes> offset;
+  Bytes height = 0;  // of the whole stack
 };
 
 // Linear in the events, and a search in an ordered list for each block.

@@ -2,8 +2,8 @@
 //
 // RUNS is a number of mutants, a time such as 60s, or a range such as 41-42 that repeats those mutants. A mutant
 // depends on SEED, on its number and on the files alone. Only TraceError may come out; every layout must keep its
-// invariants; no mutant may take more than 5 s, or more memory than 64 MiB and 64 times its size. The first that does
-// otherwise is written to fuzz-failure.bin, and the exit status is 1.
+// invariants; nothing that is drawn may overlap; no mutant may take more than 5 s, or more memory than 64 MiB and 64
+// times its size. The first that does otherwise is written to fuzz-failure.bin, and the exit status is 1.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "core/rebuild.hpp"
+#include "drawing_checks.hpp"
 #include "json_writer.hpp"
 #include "layout_checks.hpp"
 #include "mutate.hpp"
@@ -147,11 +148,19 @@ std::string mutant(const std::vector<Node>& trees, const std::vector<std::string
   return bytes;
 }
 
+void check_drawing(const History& history, EventIndex num_events) {
+  constexpr std::size_t kMostCompared = 400;  // each with each
+  const Drawing drawing = draw_blocks(history.blocks, num_events);
+  if (history.blocks.size_rows() > kMostCompared) return;
+  if (const std::string broken = broken_drawing(history.blocks, num_events, drawing); !broken.empty()) fail(broken);
+}
+
 void check_device(const Tables& tables, const DeviceTrace& trace, Counts& counts) {
   try {
     const auto num_events = static_cast<EventIndex>(trace.events_end - trace.events_begin);
     const History history = rebuild(tables, trace, {.verify = true, .counters = true});
     ++counts.histories;
+    check_drawing(history, num_events);
     for (const EventIndex event : {kNone, 0, num_events / 2, num_events - 1}) {
       if (event >= num_events) continue;
       const LayoutTable layout = layouts_after(tables, trace, {event}).at(0);

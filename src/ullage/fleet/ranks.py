@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _NUM_COLUMNS = 120
 _ODD = 4.0  # deviations from the median; among equal ranks 1 % of it counts as one
 _FLOOR = 0.01
-_MIN_SHARE = 0.03  # a smaller difference is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +75,21 @@ def rank_of(device: DeviceTrace, name: str) -> Rank:
 def _highs(device: DeviceTrace) -> tuple[int, ...]:
     if not device.num_events:
         return (device.end.allocated_bytes,) * _NUM_COLUMNS
-    since = device.since_start_us
+    since, after = device.since_start_us, device.counters.allocated_bytes
     edges = np.linspace(0, float(since[-1]), _NUM_COLUMNS + 1)[:-1]
-    # Each column begins with the state that the one before it left.
-    states = np.append(np.int64(device.history.before[1]), device.counters.allocated_bytes)
-    return tuple(np.maximum.reduceat(states, np.searchsorted(since, edges, side="left")).tolist())
+    first = np.searchsorted(since, edges, side="left")  # the first event of each column
+    # A column begins with the state that the one before it left.
+    at_begin = np.append(np.int64(device.history.before[1]), after)[first]
+    is_empty = np.diff(first, append=len(after)) == 0
+    highs = np.where(is_empty, at_begin, np.maximum(at_begin, np.maximum.reduceat(after, first)))
+    return tuple(highs.tolist())
 
 
 def odd_first(ranks: Sequence[Rank]) -> list[tuple[int, Rank]]:
     """Say what sets ranks apart, and put the odd ones first.
 
-    A rank is odd where it alone ran out of memory with others that did not, or where a figure of it is far from the median:
-    more than four times the median distance from it, and more than 3 % of it. Two ranks have no odd one.
+    A rank is odd where it ran out of memory and others did not, or where a figure of it is far from the median: more than
+    four times the median distance from it, and more than 4 % of it. Of two ranks, neither is far from the median.
 
     Args:
         ranks: All ranks.
@@ -128,7 +130,7 @@ def _distance(rank: Rank, ranks: Sequence[Rank], figure: Callable[[Rank], int], 
     usual = median(abs(figure(one) - middle) for one in ranks)
     more = figure(rank) - middle
     score = abs(more) / max(usual, _FLOOR * middle, 1)
-    if score <= _ODD or abs(more) <= _MIN_SHARE * middle:
+    if score <= _ODD:
         return 0.0, ""
     share = format_share(round(abs(more)), round(middle))
     if words:

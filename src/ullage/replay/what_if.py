@@ -14,6 +14,7 @@ from ullage.replay.outcome import Outcome
 from ullage.replay.policy import Policy
 from ullage.replay.simulate import Simulation
 from ullage.replay.tuning import candidate_policies, is_known, num_cores
+from ullage.trace import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,9 +41,10 @@ class WhatIf:
 
     Attributes:
         outcome: What the run did.
-        events: Event indices, ascending: where it changes; -1 is before the first.
+        events: Event indices, ascending: -1, which is before the first, and where it changes.
         reserved_bytes: What is reserved after each of them.
         is_thinned: Whether it changed too often for every change to be kept. Of neighbours the highest is, so the peak is.
+            The state before the first event and the last one are kept.
     """
 
     outcome: Outcome
@@ -111,23 +113,35 @@ def _is_twin(one: WhatIf, others: list[WhatIf]) -> bool:
 
 
 def _what_if(simulation: Simulation, policy: Policy | GrowingPool, cap_bytes: int | None, run: _core.Outcome) -> WhatIf:
-    reserved = run.reserved_after
-    events = simulation.stream.op_event[: len(reserved)]
+    events, reserved = _highest_by_event(simulation.stream.op_event, run.reserved_after)
     kept = np.flatnonzero(np.diff(reserved, prepend=-1))
     is_thinned = len(kept) > _MAX_POINTS
     if is_thinned:
-        kept = kept[_highest(reserved[kept])]
+        between = kept[1:-1]
+        kept = np.concatenate((kept[:1], between[_highest(reserved[between])], kept[-1:]))
     return WhatIf(
         outcome=simulation.unranged(policy, cap_bytes, run),
-        events=events[kept].astype(np.int64),
+        events=events[kept],
         reserved_bytes=reserved[kept],
         is_thinned=is_thinned,
     )
 
 
+def _highest_by_event(
+    op_events: NDArray[np.int32], reserved_bytes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the events of a run, from before the first on, and the most that was reserved at each."""
+    # The oldest blocks are asked for before the first event too.
+    events: NDArray[np.int64] = np.append(np.int64(NONE), op_events[: len(reserved_bytes)])
+    states: NDArray[np.int64] = np.append(np.int64(0), reserved_bytes)
+    first = np.flatnonzero(np.diff(events, prepend=NONE - 1))
+    return events[first], np.maximum.reduceat(states, first)
+
+
 def _highest(reserved_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the row of the highest of each run of neighbours."""
-    groups = np.arange(len(reserved_bytes)) * _MAX_POINTS // len(reserved_bytes)
-    order = np.lexsort((reserved_bytes, groups))
-    last = np.flatnonzero(np.diff(groups[order], append=_MAX_POINTS))
+    num_runs = _MAX_POINTS - 2
+    runs = np.arange(len(reserved_bytes)) * num_runs // len(reserved_bytes)
+    order = np.lexsort((reserved_bytes, runs))
+    last = np.flatnonzero(np.diff(runs[order], append=num_runs))
     return np.sort(order[last])

@@ -47,7 +47,7 @@ def write_report(
         cap_bytes: The limit under which other settings are simulated.
         simulate: Whether to simulate other settings.
         read: Loads one of them.
-        progress: Called with a recording's index and path before it is read, and with "" at the end.
+        progress: Called with a recording's index and path before it is read, and with "" at the end, also where it fails.
 
     Returns:
         What was written, as plain data.
@@ -58,10 +58,12 @@ def write_report(
     """
     packed: list[_Packed] = []
     names = _names(files)
-    for index, path in enumerate(files):
-        progress(index, path)
-        packed.extend(_pack_trace(read(path), names[index], device, cap_bytes, simulate))
-    progress(len(files), "")
+    try:
+        for index, path in enumerate(files):
+            progress(index, path)
+            packed.extend(_pack_trace(read(path), names[index], device, cap_bytes, simulate))
+    finally:
+        progress(len(files), "")
     if not packed:
         raise UllageError(f"nothing to show: {files[0]} has no device with events or segments")
     order = odd_first([one.rank for one in packed])
@@ -132,9 +134,8 @@ def _write(path: str, files: Sequence[str], pieces: Iterable[str]) -> int:
     """Write a file as a whole or not at all; return its size."""
     for file in files[1:]:
         refuse_source(path, file)
-    with replacing([path], source=files[0]) as (part,), open(part, "w", encoding="utf-8") as out:
+    with replacing([path], source=files[0]) as (part,), open(part, "wb") as out:
         size = 0
         for piece in pieces:
-            out.write(piece)
-            size += len(piece.encode())
+            size += out.write(piece.encode())
     return size

@@ -1,11 +1,14 @@
-"""The event that a finding is about."""
+"""The event that a finding is about, and the events that it spans."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.recordings import COMPLETE, PARTIAL, device_of, findings_of
-from ullage.explain.moment import event_of
+from tests.unit.conftest import Load
+from tests.unit.snapshot_builder import MIB, SnapshotBuilder
+from ullage.explain import explain
+from ullage.explain.moment import event_of, span_of
 
 
 @pytest.mark.parametrize("name", [*COMPLETE, *sorted(PARTIAL)])
@@ -41,3 +44,30 @@ def test_churn_is_at_its_largest_release() -> None:
     churn = next(one for one in findings_of("retries") if one.kind == "churn")
     event = event_of(device, churn)
     assert event == max(churn.evidence["bursts"], key=lambda burst: burst["bytes"])["event"]
+
+
+def leak(num_steps: int) -> SnapshotBuilder:
+    """Return a loop that keeps 2 MiB in each step, after 3 in which it keeps nothing."""
+    one = SnapshotBuilder()
+    one.alloc(19 * MIB, "train.py:1 main")  # events 0 and 1
+    for step in range(num_steps):
+        one.free(one.alloc(700, "train.py:5 step < train.py:2 main"))
+        if step >= 3:
+            one.alloc(2 * MIB, "train.py:6 keep < train.py:2 main")
+    return one
+
+
+def test_growth_spans_the_steps_that_grew_and_others_span_nothing(load: Load) -> None:
+    device = load(leak(16)).device()
+    starts = device.steps.starts.tolist()
+    found = explain(device.trace)
+    (growth,) = [one for one in found if one.kind == "growth"]
+    span = span_of(device, growth)
+    assert span is not None
+    first, end = span
+    assert first == event_of(device, growth) == starts[growth.evidence["first_step"] - 1]
+    assert end == starts[growth.evidence["last_step"] - 1] + 1 == starts[-1] + 1
+    line = device.blocks.site == device.blocks.site[-1]
+    live = [int(device.blocks.size_bytes[line & (device.blocks.birth < event)].sum()) for event in (first, end - 1)]
+    assert live[1] - live[0] == growth.bytes == growth.evidence["num_steps"] * 2 * MIB
+    assert [span_of(device, one) for one in found if one.kind != "growth"] == [None] * (len(found) - 1)

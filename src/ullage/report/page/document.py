@@ -11,6 +11,8 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from ullage.errors import UllageError
+from ullage.report.page.payload import clipped
+from ullage.report.printable import printable
 from ullage.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def page_of(title: str, findings: Sequence[Finding], payloads: Iterable[bytes]) 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}"
+        f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}"
     )
     yield f"<noscript>\n{_plain_findings(title, findings)}</noscript>\n"
     for payload in payloads:
@@ -104,13 +106,17 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
+def _text(text: str) -> str:
+    return escape(printable(clipped(text), limit=len(text) + 100))  # the clipping says how much is gone
+
+
 def _plain_findings(title: str, findings: Sequence[Finding]) -> str:
     rows = "".join(
-        f"<li><b>{escape(one.title)}</b> ({format_bytes(one.bytes)})<br>{escape(one.why)}<br>{escape(one.next_step)}</li>\n"
+        f"<li><b>{_text(one.title)}</b> ({format_bytes(one.bytes)})<br>{_text(one.why)}<br>{_text(one.next_step)}</li>\n"
         for one in findings
     )
     found = plural(len(findings), "finding")
     return (
-        f'<section class="plain"><h1>{escape(title)}</h1>\n<p>{found}. The views need JavaScript, which is off.</p>\n'
+        f'<section class="plain"><h1>{_text(title)}</h1>\n<p>{found}. The views need JavaScript, which is off.</p>\n'
         f"<ol>\n{rows}</ol></section>\n"
     )

@@ -160,8 +160,9 @@ export class AddressView {
     const { recording, layout } = this;
     const colors = this.state.get("colors");
     const { one, free, above, below, lines } = pinsOf(recording, layout, this.hole);
+    const choose = (row) => this.state.set({ block: row, line: recording.line[row] });
     const neighbour = (label, row) =>
-      row < 0 ? null : el("div.pin", { tabindex: 0, onclick: () => this.state.set({ block: row, line: recording.line[row] }) }, el("div.hint", {}, label), lineLabel(recording, recording.line[row], colors), el("div", {}, `${bytesText(recording.size[row])}, ${this.age(row)} old`));
+      row < 0 ? null : el("div.pin", { tabindex: 0, onclick: () => choose(row), onkeydown: (event) => event.key === "Enter" && choose(row) }, el("div.hint", {}, label), lineLabel(recording, recording.line[row], colors), el("div", {}, `${bytesText(recording.size[row])}, ${this.age(row)} old`));
     return [
       el("h3", {}, `A hole of ${bytesText(this.hole.size)}`),
       el("p", {}, `Its segment of ${bytesText(one.size)} has ${bytesText(free)} free and cannot go back: ${pluralText(one.blocks.length, "block")} with ${bytesText(one.liveBytes)} ${one.blocks.length === 1 ? "lives" : "live"} in it.`),

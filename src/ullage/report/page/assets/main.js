@@ -55,7 +55,7 @@ class Page {
 
   build() {
     const { state } = this;
-    new RanksView(byId("ranks"), state, this.ranks, (rank) => this.open(rank));
+    new RanksView(byId("ranks"), state, this.ranks, (rank) => this.open(rank).catch(fail));
     this.findings = new FindingsView(byId("findings"), state, (index) => this.show(index));
     new OwnersView(byId("owners"), state);
     this.timeline = new Timeline(byId("timeline"), state);
@@ -205,10 +205,11 @@ class Page {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
+    if (byId("keys").open) return event.key === "?" ? this.help() : undefined; // Escape closes it by itself
     if (event.key === "Escape") return this.clear();
-    if (event.target instanceof HTMLInputElement && event.target.type !== "range") return undefined;
-    if (event.target instanceof HTMLSelectElement || byId("keys").open) return undefined;
+    if (event.target instanceof HTMLInputElement && (event.target.type !== "range" || event.key.startsWith("Arrow"))) return undefined;
+    if (event.target instanceof HTMLSelectElement) return undefined;
     const act = this.actions()[event.key];
     if (!act) return undefined;
     event.preventDefault();
@@ -228,7 +229,7 @@ class Page {
       ArrowUp: () => zoom(0.7), "+": () => zoom(0.7), "=": () => zoom(0.7),
       ArrowDown: () => zoom(1 / 0.7), "-": () => zoom(1 / 0.7), "−": () => zoom(1 / 0.7),
       0: () => timeline.fit(), ",": () => go(state.get("event") - 1), ".": () => go(state.get("event") + 1), p: () => go(recording.peakEvent),
-      n: () => this.show((finding + 1) % Math.max(count, 1)), N: () => this.show((finding - 1 + count) % Math.max(count, 1)),
+      n: () => this.show((finding + 1) % Math.max(count, 1)), N: () => this.show(((finding < 0 ? count : finding) - 1 + count) % Math.max(count, 1)),
       x: () => this.turnAxis(), t: () => this.turnTheme(), "/": () => this.search.focus(), "?": () => this.help(),
       ...Object.fromEntries(TABS.map(([name], index) => [index + 1, () => state.set({ tab: name })])),
     };
@@ -255,10 +256,14 @@ async function start() {
       setTimeout(() => page.timeline.turnToGl(), 30);
     }));
   } catch (error) {
-    fill(byId("failure"), el("b", {}, "This page cannot show its recording. "), `${error.message}. A newer browser may: the page needs one from 2023 or later.`);
-    byId("failure").hidden = false;
-    throw error;
+    fail(error);
   }
+}
+
+function fail(error) {
+  fill(byId("failure"), el("b", {}, "This page cannot show its recording. "), `${error.message}. A newer browser may: the page needs one from 2023 or later.`);
+  byId("failure").hidden = false;
+  throw error;
 }
 
 start();

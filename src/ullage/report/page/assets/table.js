@@ -50,6 +50,7 @@ export class Table {
   }
 
   draw(isNew = false) {
+    if (!this.scroller.clientHeight) return; // hidden: its rows may be another recording's
     if (isNew) this.scroller.scrollTop = 0;
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW) - 4);
     const count = Math.ceil(this.scroller.clientHeight / ROW) + 8;

@@ -307,7 +307,7 @@ export class Timeline {
 
   // The place on the axis and the bytes under the pointer; null outside the plot.
   placeOf(event) {
-    const box = this.parent.getBoundingClientRect();
+    const box = this.over.canvas.getBoundingClientRect();
     const px = event.clientX - box.left - LEFT;
     const py = event.clientY - box.top - TOP;
     const { frame } = this;

@@ -63,9 +63,17 @@ export class WhatIfView {
       copy,
     );
     node.classList.toggle("off", this.hidden.has(outcome.policy));
-    node.addEventListener("click", () => {
+    const turn = () => {
       if (!this.hidden.delete(outcome.policy)) this.hidden.add(outcome.policy);
       this.load();
+    };
+    node.addEventListener("click", turn);
+    node.addEventListener("keydown", (event) => {
+      if (event.target !== node || (event.key !== "Enter" && event.key !== " ")) return;
+      event.preventDefault();
+      const place = [...this.side.children].indexOf(node);
+      turn();
+      this.side.children[place].focus(); // the row is a new one
     });
     return node;
   }
