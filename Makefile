@@ -103,8 +103,14 @@ test-sanitized: build/sanitized/build.ninja
 	@said=$$(timeout $(TIME_LIMIT_S) build/sanitized/ullage_fuzz $(FUZZ_RUNS) $(FUZZ_SEED)); code=$$?; echo "$$said"; \
 	  case "$$said" in *$(FUZZ_RUNS)*) exit $$code;; *) echo "ullage_fuzz did not say that it ran $(FUZZ_RUNS) files" >&2; exit 1;; esac
 
+# Any of these will do to open the report in.
+BROWSER := $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name))) /usr/bin/chromium)
+
+$(BROWSER):
+	.ci/debian-package chromium "a browser to open the report in"
+
 # The installed package is tested, not src/: that one has no compiled core. Its path is given for the doctests.
-test-python: $(VENV)/installed $(VENV)/tools-test
+test-python: $(VENV)/installed $(VENV)/tools-test | $(BROWSER)
 	$(BIN)/python -m pytest tests $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/ullage
 
 # --- checks ---
@@ -125,9 +131,10 @@ format: $(VENV)/tools-check
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CPP_SOURCES)
 
-bench: $(VENV)/installed $(VENV)/torch-$(TORCH_VERSION)
+bench: $(VENV)/installed $(VENV)/torch-$(TORCH_VERSION) $(VENV)/tools-test
 	$(BIN)/python -m benchmarks.run_explain $(BENCH_FLAGS)
 	$(BIN)/python -m benchmarks.run_replay
+	$(BIN)/python -m benchmarks.run_report
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -38,3 +38,28 @@ class TraceError(UllageError, ValueError):
 
 class ReplayError(UllageError, ValueError):
     """A policy that cannot be simulated: an unknown setting, a value out of its range, a model that does not exist."""
+
+
+class RuntimeMemoryError(UllageError, RuntimeError):
+    """A request to something that manages memory in a running program; nothing was changed."""
+
+
+class OutOfPagesError(RuntimeMemoryError):
+    """A pool that has too few free pages for a request. Nothing was taken.
+
+    Attributes:
+        asked: The pages that were needed.
+        free: The pages that were free.
+        total: All pages of the pool.
+    """
+
+    def __init__(self, *, asked: int, free: int, total: int, what: str) -> None:
+        self.asked, self.free, self.total = asked, free, total
+        super().__init__(
+            f"out of pages: {what} needs {asked:,}, {free:,} of {total:,} are free; "
+            "free or swap out a sequence, or make the pool larger"
+        )
+
+
+class PageAccountError(RuntimeMemoryError, ValueError):
+    """A page or sequence that is not what its user takes it for: freed already, or another pool's."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _WORK = 4_000_000  # events simulated in all; a longer recording is run through fewer settings
+_FEWEST = 3
 _MAX_POINTS = 4000
 _NUM_KEPT = 6
 
@@ -73,7 +74,7 @@ def what_if(trace: Trace, *, device: int | None = None, cap_bytes: int | None = 
     Raises:
         UllageError: There is no such device, or it has no requests.
 
-    Cost: some four million simulated events, or four runs where that is more, spread over the cores.
+    Cost: some four million simulated events, or three runs where that is more, spread over the cores.
     """
     simulation = Simulation.of(trace, device)
     policies = _policies(simulation)
@@ -89,7 +90,7 @@ def _policies(simulation: Simulation) -> list[Policy | GrowingPool]:
     num_runs = _WORK // max(simulation.device.num_events, 1)
     all_settings = [policy for policy in candidate_policies(None) if policy != simulation.recorded]
     rest = [policy for policy in all_settings if policy not in _FEW] if num_runs >= len(all_settings) else []
-    few = [policy for policy in _FEW if policy != simulation.recorded]
+    few = [policy for policy in _FEW if policy != simulation.recorded][: max(num_runs - 1, _FEWEST)]
     version = simulation.device.trace.torch_version
     return [policy for policy in [*few, *rest] if isinstance(policy, GrowingPool) or is_known(policy, version)]
 

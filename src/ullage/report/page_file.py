@@ -61,7 +61,9 @@ def write_report(
     try:
         for index, path in enumerate(files):
             progress(index, path)
-            packed.extend(_pack_trace(read(path), names[index], device, cap_bytes, simulate))
+            trace = read(path)
+            several = len(files) > 1 or (device is None and len(trace.devices) > 1)
+            packed.extend(_pack_trace(trace, names[index], device, cap_bytes, simulate=simulate, several=several))
     finally:
         progress(len(files), "")
     if not packed:
@@ -99,15 +101,15 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _pack_trace(
-    trace: Trace, name: str, number: int | None, cap_bytes: int | None, simulate: bool
+    trace: Trace, name: str, number: int | None, cap_bytes: int | None, *, simulate: bool, several: bool
 ) -> Iterator[_Packed]:
     devices = trace.devices if number is None else (trace.device(number),)
     for device in devices:
         called = name if len(devices) == 1 else f"{name} GPU {device.number}"
-        yield _pack_device(device, called, cap_bytes, simulate)
+        yield _pack_device(device, called, cap_bytes, simulate=simulate, several=several)
 
 
-def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, simulate: bool) -> _Packed:
+def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, *, simulate: bool, several: bool) -> _Packed:
     _ = device.history, device.segments  # what all of them need is there before they begin
     with ThreadPoolExecutor(max_workers=3) as pool:
         # The core works without Python's lock, and the findings are mostly NumPy's.
@@ -117,7 +119,7 @@ def _pack_device(device: DeviceTrace, name: str, cap_bytes: int | None, simulate
         drawing.result()
         changes.result()
         payload = rank_payload(device, findings, what_ifs.result() if what_ifs else [], name=name)
-    return _Packed(rank_of(device, name), findings, payload)
+    return _Packed(rank_of(device, name, with_highs=several), findings, payload)
 
 
 def _simulated(device: DeviceTrace, cap_bytes: int | None) -> list[WhatIf]:

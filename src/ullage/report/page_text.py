@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.text import Text
-
-from ullage.report.grid import Grid
-from ullage.report.text import console, indented, size
+from ullage.report.printable import printable
 from ullage.units import plural
 
 _SHOWN = 8
@@ -19,15 +16,19 @@ def print_written(written: dict[str, Any]) -> None:
     Args:
         written: What `write_report` returns.
     """
+    print(f"wrote {printable(written['path'], 4096)} ({written['bytes'] / 1e6:.1f} MB): open it in a browser")
+    if len(written["ranks"]) > 1:
+        _print_ranks(written["ranks"])
+
+
+def _print_ranks(ranks: list[dict[str, Any]]) -> None:
+    # One recording is the usual case, and needs nothing of rich, which takes longer to load than all else here.
+    from rich.text import Text
+
+    from ullage.report.grid import Grid
+    from ullage.report.text import console, indented, size
+
     out = console()
-    ranks = written["ranks"]
-    megabytes = written["bytes"] / 1e6
-    out.print(
-        Text.assemble("wrote ", (written["path"], "bold"), f" ({megabytes:.1f} MB): open it in a browser"),
-        overflow="fold",
-    )
-    if len(ranks) == 1:
-        return
     out.print(Text(plural(len(ranks), "rank"), style="dim"))
     table = Grid("rank", ">allocated", ">reserved", "")
     for rank in ranks[:_SHOWN]:

@@ -211,9 +211,25 @@ class DeviceTrace:
         """The events that change reserved, after `NONE` for the state before the first, and what is reserved after each."""
         import numpy as np
 
-        reserved, before = self.counters.reserved_bytes, self.history.before[3]
-        changes = np.flatnonzero(np.diff(reserved, prepend=before))
-        return np.append(np.int64(NONE), changes), np.append(np.int64(before), reserved[changes])
+        before = self.history.before[3]
+        changes, steps = self._segment_steps()
+        reserved = before + np.cumsum(steps)
+        if self.history.num_conflicts or max(before, int(reserved.max(initial=0))) != self.history.peak[3]:
+            every = self.counters.reserved_bytes  # a damaged history: what was rebuilt of it counts
+            changes = np.flatnonzero(np.diff(every, prepend=before))
+            reserved = every[changes]
+        return np.append(np.int64(NONE), changes), np.append(np.int64(before), reserved)
+
+    def _segment_steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the events that make or give back memory of the driver's, and by how much reserved then changes."""
+        import numpy as np
+
+        actions = self.events.action
+        gives = (actions == Action.SEGMENT_FREE) | (actions == Action.SEGMENT_UNMAP)
+        takes = (actions == Action.SEGMENT_ALLOC) | (actions == Action.SEGMENT_MAP)
+        changes = np.flatnonzero(gives | takes)
+        sizes = self.events.size_bytes[changes]
+        return changes, np.where(gives[changes], -sizes, sizes)
 
     @cached_property
     def steps(self) -> Steps:

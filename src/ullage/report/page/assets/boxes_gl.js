@@ -63,10 +63,13 @@ void main() {
 }`;
 
 export class GlPainter {
-  // Null where the browser has no WebGL2.
-  static on(canvas) {
+  // Null where the browser has no WebGL2, or one that a processor does the work of: a plain canvas is faster then.
+  static on(canvas, takesSoftware) {
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, premultipliedAlpha: true, powerPreference: "low-power" });
-    return gl ? new GlPainter(canvas, gl) : null;
+    if (!gl) return null;
+    if (takesSoftware || !isSoftware(gl)) return new GlPainter(canvas, gl);
+    gl.getExtension("WEBGL_lose_context")?.loseContext();
+    return null;
   }
 
   constructor(canvas, gl) {
@@ -147,6 +150,11 @@ export class GlPainter {
   forgetAll() {
     for (const boxes of [...this.textures.keys()]) this.forget(boxes);
   }
+}
+
+function isSoftware(gl) {
+  const names = gl.getExtension("WEBGL_debug_renderer_info");
+  return names !== null && /swiftshader|llvmpipe|softpipe|software|basic render/i.test(gl.getParameter(names.UNMASKED_RENDERER_WEBGL));
 }
 
 function linked(gl) {

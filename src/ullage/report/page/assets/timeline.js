@@ -33,9 +33,10 @@ export class Timeline {
 
   // Goes over to WebGL where there is one. The first picture does not wait for it: it can take a second to start.
   turnToGl() {
-    if (new URLSearchParams(location.hash.slice(1)).has("nogl")) return;
+    const asked = new URLSearchParams(location.hash.slice(1)); // "nogl" and "webgl" settle it, for tests and measurements
+    if (asked.has("nogl")) return;
     const surface = new Surface(this.plot, () => this.draw(), "Blocks over time");
-    const painter = GlPainter.on(surface.canvas);
+    const painter = GlPainter.on(surface.canvas, asked.has("webgl"));
     if (!painter) {
       surface.canvas.remove();
       return;

@@ -1,0 +1,1 @@
+"""Runtime: what runs inside the user's program and manages its GPU memory."""
