@@ -110,7 +110,7 @@ $(BROWSER):
 	.ci/debian-package chromium "a browser to open the report in"
 
 # The installed package is tested, not src/: that one has no compiled core. Its path is given for the doctests.
-test-python: $(VENV)/installed $(VENV)/tools-test | $(BROWSER)
+test-python: $(VENV)/installed $(VENV)/tools-test $(VENV)/torch-$(TORCH_VERSION) | $(BROWSER)
 	$(BIN)/python -m pytest tests $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/ullage
 
 # --- checks ---

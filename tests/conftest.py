@@ -1,8 +1,9 @@
-"""What all tests share: the one probe that decides whether tests marked `gpu` can run."""
+"""What all tests share: the one probe for a GPU, and what follows where there is none."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 import pytest
 
@@ -19,6 +20,11 @@ def num_gpus() -> int:
     if driver.cuInit(0) != CUDA_SUCCESS or driver.cuDeviceGetCount(ctypes.byref(count)) != CUDA_SUCCESS:
         return 0
     return count.value
+
+
+if num_gpus() == 0:
+    # Triton has to be told before it is first imported that it is to interpret its kernels.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

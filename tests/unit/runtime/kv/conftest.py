@@ -1,11 +1,7 @@
-"""Where there is no GPU, Triton interprets its kernels; it has to be told before it is first imported."""
+"""Where the kernels' tests run: on a GPU, or on a CPU under Triton's interpreter (`tests/conftest.py` turns it on)."""
 
 from __future__ import annotations
 
-import os
+from tests.conftest import num_gpus
 
-import torch
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
+DEVICE = "cuda" if num_gpus() else "cpu"
