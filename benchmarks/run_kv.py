@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ullage.runtime.kv.attention import append_kv, decode_attention
 from ullage.runtime.kv.formats import KVFormat, PageLayout
+from ullage.runtime.kv.tuning import DecodeConfig
 
 RESULTS = Path(__file__).parent / "results" / "kv_decode.json"
 KINDS = ("bf16", "fp8", "int8", "int4")
@@ -164,8 +166,8 @@ class Cache:
             positions = torch.arange(begin, begin + count, device="cuda", dtype=torch.int32).repeat(shape.batch)
             append_kv(k, v, self.pages, self.layout, self.table, rows, positions)
 
-    def decode(self, **config: int) -> torch.Tensor:
-        return decode_attention(self.q, self.pages, self.layout, self.table, self.lengths, **config)
+    def decode(self, config: DecodeConfig | None = None) -> torch.Tensor:
+        return decode_attention(self.q, self.pages, self.layout, self.table, self.lengths, config=config)
 
 
 def tune(cache: Cache, shape: Shape, kind: str) -> list[dict[str, Any]]:
@@ -175,7 +177,8 @@ def tune(cache: Cache, shape: Shape, kind: str) -> list[dict[str, Any]]:
     found = []
     for warps, stages in CONFIGS[kind]:
         for split in splits:
-            times = timed(lambda w=warps, s=stages, n=split: cache.decode(num_warps=w, num_stages=s, num_splits=n))
+            config = DecodeConfig(num_warps=warps, num_stages=stages, num_splits=split)
+            times = timed(partial(cache.decode, config))
             found.append({"warps": warps, "stages": stages, "splits": split} | row(times))
     return sorted(found, key=lambda one: one["median_ms"])
 

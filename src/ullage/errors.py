@@ -40,6 +40,10 @@ class ReplayError(UllageError, ValueError):
     """A policy that cannot be simulated: an unknown setting, a value out of its range, a model that does not exist."""
 
 
+class DeviceError(UllageError, RuntimeError):
+    """There is no GPU, no driver, or no permission to use it."""
+
+
 class RuntimeMemoryError(UllageError, RuntimeError):
     """A request to something that manages memory in a running program; nothing was changed."""
 

@@ -48,6 +48,8 @@ def report(
     """Write one page that shows where GPU memory went: it needs no network, and opens in any browser."""
     from ullage.report.page_file import write_report
 
+    if cap is not None and not what_if:
+        print("ullage: --cap is ignored with --no-what-if: it limits what is simulated", file=sys.stderr)
     target = output or _default_output(files)
     written = write_report(
         files,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ullage.trace import NONE
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ def span_of(device: DeviceTrace, finding: Finding) -> tuple[int, int] | None:
 
 def _steps_of(device: DeviceTrace, finding: Finding) -> tuple[int, int]:
     """Return the first event of the first step that grew, and the one after the mark of the last."""
-    starts = device.steps.starts
-    since = device.span_us[0] + finding.evidence["since_us"]
-    first = int(np.searchsorted(device.events.time_us, since, side="left"))
-    return first, int(starts[min(finding.evidence["last_step"], len(starts)) - 1]) + 1
+    starts, evidence = device.steps.starts, finding.evidence
+    last = min(evidence["last_step"], len(starts)) - 1
+    return int(starts[evidence["first_step"] - 1]), int(starts[last]) + 1

@@ -14,6 +14,7 @@ from ullage.replay.outcome import Outcome
 from ullage.replay.policy import Policy
 from ullage.replay.simulate import Simulation
 from ullage.replay.tuning import candidate_policies, is_known, num_cores
+from ullage.replay.tuning_advice import variable
 from ullage.trace import NONE
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class WhatIf:
 
     Attributes:
         outcome: What the run did.
+        setting: What to set in the environment for it; "" for the default settings, and for what PyTorch has no setting for.
         events: Event indices, ascending: -1, which is before the first, and where it changes.
         reserved_bytes: What is reserved after each of them.
         is_thinned: Whether it changed too often for every change to be kept. Of neighbours the highest is, so the peak is.
@@ -49,6 +51,7 @@ class WhatIf:
     """
 
     outcome: Outcome
+    setting: str
     events: NDArray[np.int64]
     reserved_bytes: NDArray[np.int64]
     is_thinned: bool
@@ -57,6 +60,7 @@ class WhatIf:
         """Return it as plain data with stable keys."""
         return {
             "outcome": self.outcome.to_json(),
+            "setting": self.setting,
             "events": self.events.tolist(),
             "reserved_bytes": self.reserved_bytes.tolist(),
             "is_thinned": self.is_thinned,
@@ -122,6 +126,7 @@ def _what_if(simulation: Simulation, policy: Policy | GrowingPool, cap_bytes: in
         kept = np.concatenate((kept[:1], between[_highest(reserved[between])], kept[-1:]))
     return WhatIf(
         outcome=simulation.unranged(policy, cap_bytes, run),
+        setting=_setting(simulation, policy),
         events=events[kept],
         reserved_bytes=reserved[kept],
         is_thinned=is_thinned,
@@ -137,6 +142,13 @@ def _highest_by_event(
     states: NDArray[np.int64] = np.append(np.int64(0), reserved_bytes)
     first = np.flatnonzero(np.diff(events, prepend=NONE - 1))
     return events[first], np.maximum.reduceat(states, first)
+
+
+def _setting(simulation: Simulation, policy: Policy | GrowingPool) -> str:
+    conf = policy.conf()
+    if isinstance(policy, GrowingPool):
+        conf = f"backend:{conf}" if conf == "cudaMallocAsync" else ""
+    return f"{variable(simulation)}={conf}" if conf else ""
 
 
 def _highest(reserved_bytes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -151,8 +151,14 @@ def test_a_recording_that_asks_for_nothing_has_no_curves(load: Load) -> None:
 def test_a_what_if_is_plain_data_with_stable_keys() -> None:
     plain = what_if(device_of("survivors").trace)[0].to_json()
     assert json.loads(json.dumps(plain)) == plain
-    assert plain.keys() == {"outcome", "events", "reserved_bytes", "is_thinned"}
+    assert plain.keys() == {"outcome", "setting", "events", "reserved_bytes", "is_thinned"}
     assert plain["outcome"]["outcome"] == "ok"
+
+
+def test_a_setting_is_given_as_what_to_set_and_a_model_without_one_as_nothing() -> None:
+    settings = {one.outcome.policy: one.setting for one in what_if(device_of("survivors").trace)}
+    assert settings["expandable_segments:True"].endswith("ALLOC_CONF=expandable_segments:True")
+    assert settings["cudaMallocAsync"].endswith("ALLOC_CONF=backend:cudaMallocAsync")
 
 
 def test_a_long_recording_is_run_through_one_setting_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:

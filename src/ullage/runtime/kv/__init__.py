@@ -1,7 +1,21 @@
 """A paged KV cache in 16, 8 or 4 bits: pages for many sequences, appending to them, and attention straight from them."""
 
-from ullage.runtime.kv.attention import append_kv, decode_attention
+from ullage.runtime.kv.attention import append_kv, decode_attention, tune_decode
 from ullage.runtime.kv.formats import KVFormat, PageLayout
+from ullage.runtime.kv.plan import KVPlan, plan_tokens
 from ullage.runtime.kv.pool import KVPool, PoolStats, Sequence
+from ullage.runtime.kv.tuning import DecodeConfig
 
-__all__ = ["KVFormat", "KVPool", "PageLayout", "PoolStats", "Sequence", "append_kv", "decode_attention"]
+__all__ = [
+    "DecodeConfig",
+    "KVFormat",
+    "KVPlan",
+    "KVPool",
+    "PageLayout",
+    "PoolStats",
+    "Sequence",
+    "append_kv",
+    "decode_attention",
+    "plan_tokens",
+    "tune_decode",
+]

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ullage.errors import DeviceError
 from ullage.runtime.kv.reference import append_reference, decode_reference
 from ullage.runtime.kv.rounding import hadamard, hadamard_block
+from ullage.runtime.kv.tuning import ConfigStore, DecodeConfig, candidates, config_key, fastest, store_path
 
 if TYPE_CHECKING:
     from ullage.runtime.kv.formats import PageLayout
 
 _KINDS = {"bf16": 0, "fp16": 0, "fp8": 1, "int8": 2, "int4": 3}
 _WARPS = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 2, "int4": 2}
+_STAGES = 3
 _MOST_SPLITS = 128
 _BLOCK_T = 16  # tokens that a program of the append kernel writes
 _WAVES = 4  # programs for each multiprocessor that the parts of all sequences come to, at least
@@ -89,9 +92,7 @@ def decode_attention(
     scale: float | None = None,
     softcap: float = 0.0,
     window: int = 0,
-    num_splits: int | None = None,
-    num_warps: int | None = None,
-    num_stages: int = 3,
+    config: DecodeConfig | None = None,
 ) -> torch.Tensor:
     """Attend with one token of each sequence over all that its pages hold, itself included.
 
@@ -104,9 +105,7 @@ def decode_attention(
         scale: What scores are multiplied by; None: 1 / sqrt(D).
         softcap: Scores become softcap * tanh(score / softcap); 0: they stay.
         window: How many of the last tokens are seen; 0: all.
-        num_splits: The parts that a sequence is read in at a time; None: enough to fill the GPU.
-        num_warps: The kernel's warps; None: what was fastest on an H200.
-        num_stages: The kernel's loads in flight.
+        config: How the kernel is run; None: what `tune_decode` found on this GPU for such a shape, or else a default.
 
     Returns:
         [B, H, D], of the queries' type.
@@ -127,10 +126,9 @@ def decode_attention(
         return decode_reference(q_BHD, pages, layout, table, lengths, scale=scale, softcap=softcap, window=window)
     if q_BHD.stride(-1) != 1:
         q_BHD = q_BHD.contiguous()
-    splits = num_splits or _num_splits(num_batch * layout.num_kv_heads, table.shape[1], q_BHD.device)
+    config = config or _known_config(layout, num_batch, num_heads, table.shape[1], q_BHD.device)
     sees = {"scale": scale, "softcap": softcap, "window": window}
-    warps = num_warps or _WARPS[layout.format.kind]
-    part, lse = _decode_parts(q_BHD, pages, layout, table, lengths, sees, splits, warps, num_stages)
+    part, lse = _decode_parts(q_BHD, pages, layout, table, lengths, sees, config)
     return _merged(part, lse, layout, q_BHD.dtype)
 
 
@@ -141,15 +139,13 @@ def _decode_parts(
     table: torch.Tensor,
     lengths: torch.Tensor,
     sees: dict[str, Any],
-    splits: int,
-    num_warps: int,
-    num_stages: int,
+    config: DecodeConfig,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each part's output, float32 [B, H, S, D], and the logarithm of its weight, [B, H, S]."""
     from ullage.runtime.kv.decode_kernel import decode_part_kernel
 
     num_batch, num_heads, dim = q_BHD.shape
-    queries = num_heads // layout.num_kv_heads
+    queries, splits = num_heads // layout.num_kv_heads, config.num_splits
     part = torch.empty((num_batch, num_heads, splits, dim), dtype=torch.float32, device=q_BHD.device)
     lse = torch.empty((num_batch, num_heads, splits), dtype=torch.float32, device=q_BHD.device)
     strides = (q_BHD.stride(0), q_BHD.stride(1), table.stride(0), layout.page_bytes)
@@ -164,8 +160,8 @@ def _decode_parts(
         SOFTCAP=sees["softcap"] > 0,
         WINDOW=sees["window"] > 0,
         BLOCK_Q=max(8, _power_of_two(queries)),
-        STAGES=num_stages,
-        num_warps=num_warps,
+        STAGES=config.num_stages,
+        num_warps=config.num_warps,
     )
     return part, lse
 
@@ -217,12 +213,51 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _num_splits(pairs: int, max_pages: int, device: torch.device) -> int:
+def tune_decode(
+    q_BHD: torch.Tensor, pages: torch.Tensor, layout: PageLayout, table: torch.Tensor, lengths: torch.Tensor
+) -> DecodeConfig:
+    """Measure which configuration decodes fastest, and keep it for this GPU; `decode_attention` then takes it by itself.
+
+    Args:
+        q_BHD: As in `decode_attention`, of the batch to tune for.
+        pages: A layer's pages; those of a cache that is larger than the GPU's L2, for a figure that holds.
+        layout: What a page looks like.
+        table: Each sequence's pages; its width counts, rounded up to a power of two.
+        lengths: The tokens of each.
+
+    Raises:
+        DeviceError: The pages are on no GPU.
+
+    Cost: compiles and runs some twenty configurations: tens of seconds, once for a shape and GPU.
+    """
+    if pages.device.type != "cuda":
+        raise DeviceError("tuning measures on a GPU, and these pages are on none")
+    processors = torch.cuda.get_device_properties(pages.device).multi_processor_count
+    configs = candidates(layout, q_BHD.shape[0], table.shape[1], processors)
+    best = fastest(configs, lambda config: decode_attention(q_BHD, pages, layout, table, lengths, config=config))
+    _store(pages.device).put(config_key(layout, q_BHD.shape[0], q_BHD.shape[1], table.shape[1]), best)
+    return best
+
+
+def _known_config(
+    layout: PageLayout, num_batch: int, num_heads: int, max_pages: int, device: torch.device
+) -> DecodeConfig:
     if device.type != "cuda":
-        return min(4, max_pages)
+        return DecodeConfig(num_warps=_WARPS[layout.format.kind], num_stages=_STAGES, num_splits=min(4, max_pages))
+    known = _store(device).get(config_key(layout, num_batch, num_heads, max_pages))
+    if known is not None:
+        return known
     processors: int = torch.cuda.get_device_properties(device).multi_processor_count
-    wanted = -(-_WAVES * processors // pairs)
-    return max(1, min(wanted, max_pages, _MOST_SPLITS))
+    wanted = -(-_WAVES * processors // (num_batch * layout.num_kv_heads))
+    splits = max(1, min(wanted, max_pages, _MOST_SPLITS))
+    return DecodeConfig(num_warps=_WARPS[layout.format.kind], num_stages=_STAGES, num_splits=splits)
+
+
+@cache
+def _store(device: torch.device) -> ConfigStore:
+    import triton
+
+    return ConfigStore(store_path(torch.cuda.get_device_name(device), triton.__version__))
 
 
 @cache

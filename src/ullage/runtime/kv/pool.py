@@ -14,6 +14,7 @@ import torch
 from ullage.errors import PageAccountError, RuntimeMemoryError
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.pages import PageAllocator
+from ullage.runtime.kv.plan import plan_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as List
@@ -116,6 +117,8 @@ class KVPool:
         self.pages = PageAllocator(num_pages)
         self._layers = _allocate(self.layouts, num_pages, self.device)
         self._sequences: list[Sequence] = []
+
+    plan = staticmethod(plan_tokens)
 
     @property
     def page_bytes(self) -> int:

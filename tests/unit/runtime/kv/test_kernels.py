@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.unit.runtime.kv.conftest import DEVICE
-from ullage.runtime.kv import KVFormat, PageLayout, append_kv, decode_attention
+from ullage.errors import DeviceError
+from ullage.runtime.kv import DecodeConfig, KVFormat, PageLayout, append_kv, decode_attention, tune_decode
 from ullage.runtime.kv.reference import append_reference, decode_reference, read_reference
 
 pytestmark = [
@@ -61,7 +62,7 @@ class Filled:
             self.lengths,
             window=case.window,
             softcap=case.softcap,
-            num_splits=case.splits,
+            config=DecodeConfig(num_warps=2, num_stages=2, num_splits=case.splits) if case.splits else None,
         )
 
 
@@ -190,6 +191,13 @@ def test_the_reference_path_attends_as_float64_does(kind: str) -> None:
         one.q_BHD, one.pages, one.layout, one.table, one.lengths, scale=128**-0.5, softcap=0.0, window=20
     )
     torch.testing.assert_close(out.double().cpu(), attention_float64(one), rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="on a GPU it tunes")
+def test_tuning_says_that_it_needs_a_gpu() -> None:
+    one = filled(Case(form=KVFormat.named("int4"), lengths=(5,)))
+    with pytest.raises(DeviceError, match="tuning measures on a GPU"):
+        tune_decode(one.q_BHD, one.pages, one.layout, one.table, one.lengths)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

@@ -1,7 +1,7 @@
 // The address space at the chosen instant.
 
 import { bytesText, durationText, pluralText } from "./words.js";
-import { el, fill, showTip, Surface, themed } from "./elements.js";
+import { el, fill, pressable, showTip, Surface, themed } from "./elements.js";
 import { layoutAt, pinsOf, Rows } from "./layout.js";
 import { blockTip, instantText, lineLabel } from "./block_text.js";
 
@@ -29,7 +29,8 @@ export class AddressView {
     canvas.addEventListener("pointerleave", () => showTip(null));
     canvas.addEventListener("click", (event) => this.click(event));
     state.on(["recording", "event", "tab"], () => this.load());
-    state.on(["shown", "colors", "theme", "block"], () => this.draw());
+    state.on(["shown", "colors", "theme", "block", "hole"], () => this.draw());
+    state.on(["hole"], () => this.layout && this.describeSide());
   }
 
   load() {
@@ -40,7 +41,7 @@ export class AddressView {
     this.layout = layoutAt(this.recording, this.event);
     this.slider.max = Math.max(this.recording.numEvents - 1, 0);
     this.slider.value = this.event;
-    this.hole = null;
+    state.set({ hole: null });
     this.arrange();
     this.describe();
   }
@@ -100,7 +101,7 @@ export class AddressView {
       }
       const inset = width > 4 ? 0.5 : 0;
       context.fillRect(x, y, Math.max(width - inset, 0.6), height);
-      if (what === this.hole || (chosen !== null && chosen >= 0 && what.row === chosen)) {
+      if (what === this.state.get("hole") || (chosen !== null && chosen >= 0 && what.row === chosen)) {
         context.strokeStyle = themed("select");
         context.lineWidth = 2;
         context.strokeRect(x + 1, y + 1, Math.max(width - 2, 1), height - 2);
@@ -134,15 +135,13 @@ export class AddressView {
 
   click(event) {
     const piece = this.pieceAt(event);
-    this.hole = piece && piece.kind === "hole" ? piece : null;
-    if (piece && piece.row >= 0) this.state.set({ block: piece.row, line: this.recording.line[piece.row] });
-    else this.state.set({ block: -1 });
-    this.describeSide();
-    this.draw();
+    const hole = piece && piece.kind === "hole" ? piece : null;
+    if (piece && piece.row >= 0) this.state.set({ hole, block: piece.row, line: this.recording.line[piece.row] });
+    else this.state.set({ hole, block: -1 });
   }
 
   describeSide() {
-    fill(this.side, ...(this.hole ? this.holeText() : this.wholeText()));
+    fill(this.side, ...(this.state.get("hole") ? this.holeText(this.state.get("hole")) : this.wholeText()));
   }
 
   wholeText() {
@@ -156,15 +155,15 @@ export class AddressView {
     ];
   }
 
-  holeText() {
+  holeText(hole) {
     const { recording, layout } = this;
     const colors = this.state.get("colors");
-    const { one, free, above, below, lines } = pinsOf(recording, layout, this.hole);
+    const { one, free, above, below, lines } = pinsOf(recording, layout, hole);
     const choose = (row) => this.state.set({ block: row, line: recording.line[row] });
     const neighbour = (label, row) =>
-      row < 0 ? null : el("div.pin", { tabindex: 0, onclick: () => choose(row), onkeydown: (event) => event.key === "Enter" && choose(row) }, el("div.hint", {}, label), lineLabel(recording, recording.line[row], colors), el("div", {}, `${bytesText(recording.size[row])}, ${this.age(row)} old`));
+      row < 0 ? null : el("div.pin", pressable(() => choose(row)), el("div.hint", {}, label), lineLabel(recording, recording.line[row], colors), el("div", {}, `${bytesText(recording.size[row])}, ${this.age(row)} old`));
     return [
-      el("h3", {}, `A hole of ${bytesText(this.hole.size)}`),
+      el("h3", {}, `A hole of ${bytesText(hole.size)}`),
       el("p", {}, `Its segment of ${bytesText(one.size)} has ${bytesText(free)} free and cannot go back: ${pluralText(one.blocks.length, "block")} with ${bytesText(one.liveBytes)} ${one.blocks.length === 1 ? "lives" : "live"} in it.`),
       neighbour("below it", below),
       neighbour("above it", above),

@@ -37,6 +37,12 @@ export class Colors {
     return `rgba(${this.rgb[line].join(",")},${alpha})`;
   }
 
+  // Black or white, whichever is easier to read on a line's colour. Source: relative luminance, WCAG 2.2.
+  textOn(line) {
+    const [red, green, blue] = this.rgb[line].map((value) => (value <= 10 ? value / 3294 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#0d1014" : "#ffffff";
+  }
+
   // For the painters: whole rows of 256 lines. Lines that are not in `shown` (null: all are) are pale.
   table(shown, isDark) {
     const out = new Uint8Array(Math.ceil(Math.max(this.count, 1) / 256) * 1024);

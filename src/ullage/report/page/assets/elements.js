@@ -29,6 +29,16 @@ export function swatch(color) {
   return node;
 }
 
+// What makes an element a button: a click, Enter or Space does `act`.
+export function pressable(act) {
+  const key = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    act(event);
+  };
+  return { tabindex: 0, onclick: act, onkeydown: key };
+}
+
 // A canvas that fills its parent, in device pixels, and calls `draw` when its size changes.
 export class Surface {
   constructor(parent, draw, label) {

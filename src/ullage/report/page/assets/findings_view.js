@@ -1,7 +1,7 @@
 // The answers: what was found, worst first. A click takes the other views to the place.
 
 import { bytesText, plainText } from "./words.js";
-import { el, fill } from "./elements.js";
+import { el, fill, pressable } from "./elements.js";
 
 const WORDS = { error: "error", warning: "warning", info: "note" };
 
@@ -28,7 +28,7 @@ export class FindingsView {
     const open = () => this.onShow(index);
     return el(
       "li",
-      { tabindex: 0, "data-kind": finding.kind, "data-severity": finding.severity, onclick: open, onkeydown: (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), open()) },
+      { ...pressable(open), "data-kind": finding.kind, "data-severity": finding.severity },
       el("div.title", {}, el(`span.badge.${finding.severity}`, {}, WORDS[finding.severity]), el("bdi", {}, finding.title)),
       el("div.more", {}, el("p", {}, el("bdi", {}, finding.why)), el("p", {}, el("b", {}, "Do: "), el("bdi", {}, finding.next_step)), ...frames, finding.bytes ? el("p.hint", {}, `about ${bytesText(finding.bytes)}`) : null),
     );

@@ -112,7 +112,7 @@ export class FlameView {
       const isLeaf = one.children.size === 0;
       context.fillStyle = one.line >= 0 ? colors.css(one.line, isLeaf ? 0.95 : 0.5) : themed("pale");
       context.fillRect(left, depth * ROW, width, ROW - 2);
-      context.fillStyle = isLeaf && one.line >= 0 ? themed("on-color") : themed("ink");
+      context.fillStyle = isLeaf && one.line >= 0 ? colors.textOn(one.line) : themed("ink");
       fittedText(context, depth ? `${one.name}  ${bytesText(one.bytes)}` : `all  ${bytesText(one.bytes)}`, left + 5, depth * ROW + ROW / 2 - 0.5, width - 8);
     }
   }

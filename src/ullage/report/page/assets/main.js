@@ -47,7 +47,7 @@ class Page {
     this.blocks = blocks;
     this.recordings = new Map();
     this.state = new State({
-      rank: null, recording: null, axis: null, view: { x0: 0, x1: 1 }, event: 0, span: null, line: null, block: -1,
+      rank: null, recording: null, axis: null, view: { x0: 0, x1: 1 }, event: 0, span: null, line: null, block: -1, hole: null,
       shown: null, query: "", tab: "address", finding: null, colors: null, theme: null, isDark: false,
     });
     this.build();
@@ -201,7 +201,7 @@ class Page {
   clear() {
     this.search.value = "";
     this.search.blur();
-    this.state.set({ query: "", span: null, line: null, block: -1, finding: null });
+    this.state.set({ query: "", span: null, line: null, block: -1, hole: null, finding: null });
   }
 
   key(event) {

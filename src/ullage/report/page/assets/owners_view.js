@@ -1,7 +1,7 @@
 // Where the memory went at the chosen instant: the lines that own it, largest first.
 
 import { bytesText, countText, shareText } from "./words.js";
-import { el, fill } from "./elements.js";
+import { el, fill, pressable } from "./elements.js";
 import { instantText, lineLabel } from "./block_text.js";
 
 export class OwnersView {
@@ -32,7 +32,7 @@ export class OwnersView {
       const act = () => this.state.set({ line: line === chosen ? null : line });
       return el(
         `li${line === chosen ? ".chosen" : ""}`,
-        { tabindex: 0, onclick: act, onkeydown: (key) => key.key === "Enter" && act(), title: `${countText(counts[line])} blocks; click to show this line alone` },
+        { ...pressable(act), title: `${countText(counts[line])} blocks; click to show this line alone` },
         lineLabel(recording, line, colors),
         el("span.number", {}, bytesText(bytes[line])),
         el("span.track", {}, bar),

@@ -1,7 +1,7 @@
 // Many ranks: one row each, the odd one out first.
 
 import { bytesText } from "./words.js";
-import { el, fill, themed } from "./elements.js";
+import { el, fill, pressable, themed } from "./elements.js";
 
 export class RanksView {
   constructor(parent, state, ranks, onChoose) {
@@ -23,7 +23,7 @@ export class RanksView {
     const act = () => this.onChoose(index);
     return el(
       `div.rank-row${index === this.state.get("rank") ? ".chosen" : ""}${rank.aside ? ".odd" : ""}`,
-      { tabindex: 0, role: "button", onclick: act, onkeydown: (event) => event.key === "Enter" && act() },
+      { ...pressable(act), role: "button" },
       el("bdi.name", {}, rank.name),
       this.spark(rank, top),
       el("span.number", {}, bytesText(rank.peak_allocated_bytes)),

@@ -54,11 +54,11 @@ export class Recording {
     const sizes = columns.kind_size(Float64Array);
     const requested = columns.kind_requested(Float64Array);
     const sites = columns.kind_site(Int32Array);
-    const categories = columns.kind_category(Uint16Array);
+    const categories = columns.kind_category(Int32Array);
     this.size = new Float64Array(count);
     this.requested = new Float64Array(count);
     this.site = new Int32Array(count);
-    this.category = new Uint16Array(count); // from 1; 0 is none
+    this.category = new Int32Array(count); // from 1; 0 is none
     this.line = new Int32Array(count);
     for (let i = 0; i < count; i++) {
       const k = kind[i];

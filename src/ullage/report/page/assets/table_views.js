@@ -46,7 +46,7 @@ export class LineTable extends TableView {
   }
 
   fill(recording, span, event) {
-    const [begin, end] = span || [-1, recording.numEvents];
+    const [begin, end] = span || [0, recording.numEvents];
     const live = recording.byLine(recording.liveAt(event));
     const peak = recording.byLine(recording.liveAt(recording.peakEvent));
     const born = recording.bornIn(begin, end);

@@ -50,8 +50,7 @@ export class WhatIfView {
     const { outcome } = curve;
     const saved = outcome.peak_reserved_bytes - this.recording.peakReserved;
     const change = outcome.outcome === "oom" ? "runs out of memory" : saved === 0 ? "the same" : `${saved > 0 ? "+" : ""}${bytesText(saved)}`;
-    const isSetting = outcome.policy.includes(":");
-    const copy = isSetting ? el("button.small", { title: "Copy the setting", onclick: (event) => this.copy(event, outcome.policy) }, "copy") : null;
+    const copy = curve.setting ? el("button.small", { title: curve.setting, onclick: (event) => this.copy(event, curve.setting) }, "copy") : null;
     const isShown = String(!this.hidden.has(outcome.policy));
     const node = el(
       "div.policy",
@@ -78,10 +77,10 @@ export class WhatIfView {
     return node;
   }
 
-  async copy(event, policy) {
+  async copy(event, setting) {
     event.stopPropagation();
     const button = event.currentTarget;
-    button.textContent = (await copyText(`PYTORCH_CUDA_ALLOC_CONF=${policy}`)) ? "copied" : "not allowed";
+    button.textContent = (await copyText(setting)) ? "copied" : "not allowed";
     setTimeout(() => (button.textContent = "copy"), 1500);
   }
 
