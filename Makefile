@@ -74,7 +74,9 @@ $(VENV)/installed: $(VENV)/tools-build pyproject.toml CMakeLists.txt $(call list
 	@touch $@
 
 $(VENV)/torch-$(TORCH_VERSION): | $(BIN)/python
-	$(PIP) --extra-index-url $(TORCH_INDEX) torch==$(TORCH_VERSION)
+# The build for CPUs, which is a tenth of the size, where its index can be reached; then what it needs, or any build.
+	@$(PIP) --no-deps --retries 1 --timeout 20 --index-url $(TORCH_INDEX) torch==$(TORCH_VERSION) 2>/dev/null || true
+	$(PIP) torch==$(TORCH_VERSION)
 	@touch $@
 
 # --- tests ---
