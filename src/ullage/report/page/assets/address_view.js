@@ -1,6 +1,6 @@
 // The address space at the chosen instant.
 
-import { bytesText, durationText, pluralText } from "./words.js";
+import { bytesText, capitalText, durationText, pluralText } from "./words.js";
 import { el, fill, pressable, showTip, Surface, themed } from "./elements.js";
 import { layoutAt, pinsOf, Rows } from "./layout.js";
 import { blockTip, instantText, lineLabel } from "./block_text.js";
@@ -15,11 +15,12 @@ export class AddressView {
     this.summary = el("span.summary");
     const button = (text, title, act) => el("button", { title, "aria-label": title, onclick: act }, text);
     this.slider = el("input.scrub", { type: "range", min: -1, max: 0, step: 1, "aria-label": "Instant", oninput: () => state.set({ event: Number(this.slider.value) }) });
+    this.ghosts = el("input", { type: "checkbox", onchange: () => this.load() });
     this.scroller = el("div.scroller");
     this.sheet = this.scroller.appendChild(el("div.sheet"));
     this.side = el("aside.side");
     parent.append(
-      el("div.tools", {}, this.summary, this.slider, button("−", "Smaller", () => this.zoom(1 / 1.5)), button("+", "Larger", () => this.zoom(1.5))),
+      el("div.tools", {}, this.summary, el("label", { title: "Also segments that were given back in the stretch of time that is shown" }, this.ghosts, " ghosts"), this.slider, button("−", "Smaller", () => this.zoom(1 / 1.5)), button("+", "Larger", () => this.zoom(1.5))),
       el("div.split", {}, this.scroller, this.side),
     );
     this.surface = new Surface(this.sheet, () => this.draw(), "Segments and blocks at the chosen instant");
@@ -38,7 +39,8 @@ export class AddressView {
     const { state } = this;
     this.recording = state.get("recording");
     this.event = state.get("event");
-    this.layout = layoutAt(this.recording, this.event);
+    const since = this.ghosts.checked ? state.get("axis").eventAt(state.get("view").x0) : null;
+    this.layout = layoutAt(this.recording, this.event, since);
     this.slider.max = Math.max(this.recording.numEvents - 1, 0);
     this.slider.value = this.event;
     state.set({ hole: null });
@@ -68,12 +70,13 @@ export class AddressView {
 
   describe() {
     const { recording, layout } = this;
-    const sum = (of) => layout.reduce((total, one) => total + of(one), 0);
+    const there = layout.filter((one) => !one.isGhost);
+    const sum = (of) => there.reduce((total, one) => total + of(one), 0);
     const live = sum((one) => one.liveBytes);
     const whole = sum((one) => one.size);
     const holes = sum((one) => (one.blocks.length ? one.size - one.liveBytes : 0));
     this.totals = { live, whole, holes, cached: whole - live - holes };
-    fill(this.summary, el("b", {}, instantText(recording, this.event)), `: ${bytesText(whole)} in ${pluralText(layout.length, "segment")}, ${bytesText(live)} live`);
+    fill(this.summary, el("b", {}, capitalText(instantText(recording, this.event))), `: ${bytesText(whole)} in ${pluralText(there.length, "segment")}, ${bytesText(live)} live`);
     this.describeSide();
   }
 
@@ -87,13 +90,17 @@ export class AddressView {
     const hatch = hatched(context);
     const height = ROW - 4;
     context.fillStyle = themed("muted");
-    for (const { name, y, segments } of this.rows.headings) {
+    for (const { name, y, segments: all } of this.rows.headings) {
+      const segments = all.filter((one) => !one.isGhost);
+      const ghosts = all.length - segments.length;
+      const gone = ghosts ? `; ${pluralText(ghosts, "segment")} given back before` : "";
       const free = segments.reduce((total, one) => total + one.size - one.liveBytes, 0);
       const bytes = segments.reduce((total, one) => total + one.size, 0);
-      context.fillText(`${name}: ${bytesText(bytes)} in ${pluralText(segments.length, "segment")}, ${bytesText(free)} free`, 2, y + 9);
+      context.fillText(`${name}: ${bytesText(bytes)} in ${pluralText(segments.length, "segment")}, ${bytesText(free)} free${gone}`, 2, y + 9);
     }
     for (const { x, y, width, what } of this.rows.pieces) {
-      if (what.kind === "hole") context.fillStyle = hatch;
+      if (what.kind === "ghost") context.fillStyle = themed("ghost");
+      else if (what.kind === "hole") context.fillStyle = hatch;
       else if (what.kind === "cached") context.fillStyle = themed("cached");
       else {
         const alpha = what.kind === "pending" ? 0.55 : 1;
@@ -109,9 +116,11 @@ export class AddressView {
     }
     context.strokeStyle = themed("frame");
     context.lineWidth = 1;
-    for (const { x, y, width } of this.rows.frames) {
+    for (const { x, y, width, what } of this.rows.frames) {
+      context.setLineDash(what.isGhost ? [2, 3] : []);
       if (width > 3) context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
     }
+    context.setLineDash([]);
   }
 
   pieceAt(event) {
@@ -127,6 +136,10 @@ export class AddressView {
     if (piece.row >= 0) {
       const state = piece.kind === "pending" ? "freed, waits for a stream" : recording.addressText(piece.row);
       showTip([el("b", {}, state), ...blockTip(recording, piece.row, this.state.get("colors")).slice(1), segment], event.clientX, event.clientY);
+    } else if (piece.kind === "ghost") {
+      const [birth, death] = [recording.segmentBirth[piece.segment], recording.segmentDeath[piece.segment]];
+      const made = birth < 0 ? "before the recording" : durationText(recording.timeOf(birth));
+      showTip([el("b", {}, `a ghost: ${bytesText(piece.size)} given back`), `made ${made}, given back ${durationText(recording.timeOf(death))}`, segment], event.clientX, event.clientY);
     } else {
       const what = piece.kind === "hole" ? "hole: free, but its segment is pinned. Click: by what" : "cached: nothing lives in this segment";
       showTip([el("b", {}, `${bytesText(piece.size)} free`), what, segment], event.clientX, event.clientY);

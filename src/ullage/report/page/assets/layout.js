@@ -1,12 +1,18 @@
 // The memory at an instant: segments with their blocks at their true places, and what is free between them.
 
+const MOST_GHOSTS = 2000;
+
 // Pieces of a segment in order of place: blocks and gaps. A gap is a hole where something lives in its segment, and cached
 // where nothing does.
-export function layoutAt(recording, event) {
+// With `since`, segments that were given back after that event and before the instant are there too, as ghosts.
+export function layoutAt(recording, event, since = null) {
   const segments = new Map();
+  const ghosts = [];
   for (let s = 0; s < recording.segmentBirth.length; s++) {
     if (recording.segmentBirth[s] <= event && recording.segmentDeath[s] > event) {
-      segments.set(s, { segment: s, size: recording.segmentSize[s], blocks: [], liveBytes: 0 });
+      segments.set(s, { segment: s, size: recording.segmentSize[s], blocks: [], liveBytes: 0, isGhost: false });
+    } else if (since !== null && recording.segmentDeath[s] > since && recording.segmentDeath[s] <= event) {
+      ghosts.push(ghostOf(recording, s));
     }
   }
   for (const row of recording.activeAt(event)) {
@@ -19,7 +25,13 @@ export function layoutAt(recording, event) {
     one.blocks.sort((a, b) => recording.place[a] - recording.place[b]);
     one.pieces = piecesOf(recording, one, event);
   }
-  return [...segments.values()].sort((a, b) => poolRank(recording, a) - poolRank(recording, b) || b.size - a.size || a.segment - b.segment);
+  const order = (a, b) => poolRank(recording, a) - poolRank(recording, b) || Number(a.isGhost) - Number(b.isGhost) || b.size - a.size || a.segment - b.segment;
+  return [...segments.values(), ...ghosts.slice(-MOST_GHOSTS)].sort(order);
+}
+
+function ghostOf(recording, segment) {
+  const size = recording.segmentSize[segment];
+  return { segment, size, blocks: [], liveBytes: 0, isGhost: true, pieces: [{ kind: "ghost", place: 0, size, row: -1, segment }] };
 }
 
 function piecesOf(recording, one, event) {

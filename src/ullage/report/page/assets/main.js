@@ -79,8 +79,7 @@ class Page {
     this.panes = TABS.map(([name, title, View]) => {
       const button = bar.appendChild(el("button", { role: "tab", id: `tab-${name}`, "aria-controls": `pane-${name}`, onclick: () => this.state.set({ tab: name }) }, title));
       const pane = byId("panes").appendChild(el("div.pane", { id: `pane-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}` }));
-      new View(pane, this.state);
-      return { name, button, pane };
+      return { name, button, pane, view: new View(pane, this.state) };
     });
     const turn = () => {
       for (const { name, button, pane } of this.panes) {

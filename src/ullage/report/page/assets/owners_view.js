@@ -1,6 +1,6 @@
 // Where the memory went at the chosen instant: the lines that own it, largest first.
 
-import { bytesText, countText, shareText } from "./words.js";
+import { bytesText, capitalText, countText, shareText } from "./words.js";
 import { el, fill, pressable } from "./elements.js";
 import { instantText, lineLabel } from "./block_text.js";
 
@@ -22,8 +22,10 @@ export class OwnersView {
     const whole = bytes.reduce((a, b) => a + b, 0);
     const order = [...bytes.keys()].filter((line) => counts[line]).sort((a, b) => bytes[b] - bytes[a]);
     const reserved = recording.reservedAt(event);
+    const oom = recording.head.ooms.find((one) => one.event === event);
+    const known = oom && oom.device_free_bytes !== null ? `, the GPU had ${bytesText(oom.device_free_bytes)} free` : "";
     fill(this.head, "Where it went");
-    fill(this.figures, el("span", {}, instantText(recording, event)), ": ", el("b", {}, bytesText(whole)), " allocated, ", el("b", {}, bytesText(reserved)), " reserved");
+    fill(this.figures, capitalText(instantText(recording, event)), ": ", el("b", {}, bytesText(whole)), " allocated, ", el("b", {}, bytesText(reserved)), ` reserved${known}`);
     const colors = this.state.get("colors");
     const item = (line) => {
       const bar = el("span.bar");

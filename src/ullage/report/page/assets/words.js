@@ -30,6 +30,10 @@ function digits(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+export function capitalText(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 export function countText(count) {
   return grouped(String(Math.round(count)));
 }
