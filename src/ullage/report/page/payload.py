@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +27,7 @@ _MOST_MARKS = 20_000
 Columns = dict[str, tuple["NDArray[Any]", str]]
 
 
-def rank_payload(
-    device: DeviceTrace, findings: Sequence[Finding], what_ifs: Sequence[WhatIf], *, name: str, aside: str = ""
-) -> bytes:
+def rank_payload(device: DeviceTrace, findings: Sequence[Finding], what_ifs: Sequence[WhatIf], *, name: str) -> bytes:
     """Pack one GPU of one recording.
 
     Args:
@@ -38,7 +35,6 @@ def rank_payload(
         findings: Its findings, in the order to show.
         what_ifs: Its requests under other settings, in the order to show.
         name: What to call it.
-        aside: What sets it apart from other ranks, in a line; "" for nothing.
 
     Returns:
         A deflate stream, as `columns.pack` writes it.
@@ -49,7 +45,7 @@ def rank_payload(
     category, categories = _categories(device)
     columns = {
         "event_time": (np.minimum(device.since_start_us, _LONGEST_US), DELTAS),
-        "step_starts": (_step_starts(device), DELTAS),
+        "step_starts": (device.steps.bounds(device.num_events)[:-1], DELTAS),
         **_block_columns(device, category),
         **_segment_columns(device),
         **lines.columns(),
@@ -57,13 +53,10 @@ def rank_payload(
     summary = summary_json(device.trace, device=device.number)
     head = {
         "name": name,
-        "aside": aside,
-        "file": os.path.basename(device.trace.path),
         "torch_version": summary["torch_version"],
         "settings": {key: str(value) for key, value in summary["settings"].items()},
         "summary": summary["devices"][0],
         "num_events": device.num_events,
-        "first_us": device.span_us[0],
         "peak_event": device.event_at("peak"),
         "drawn_height": device.drawing.height,
         "findings": [_finding(device, finding, lines) for finding in findings],
@@ -150,13 +143,6 @@ class _Listing:
 
 def _ints(values: Iterable[int]) -> NDArray[np.int64]:
     return np.fromiter(values, dtype=np.int64)
-
-
-def _step_starts(device: DeviceTrace) -> NDArray[np.int64]:
-    """Return the event at which each step begins."""
-    starts = device.steps.starts
-    # Where the marks end a step, the first has the set-up before it.
-    return np.append(np.int64(0), starts[:-1]) if device.steps.marks_end and len(starts) else starts
 
 
 def _block_columns(device: DeviceTrace, category: NDArray[np.int64]) -> Columns:

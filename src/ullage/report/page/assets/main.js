@@ -111,6 +111,9 @@ class Page {
     const { head } = recording;
     const { peak, num_ooms: ooms } = head.summary;
     byId("legend-active").hidden = peak.active_bytes <= peak.allocated_bytes;
+    const settings = Object.entries(head.settings).map(([key, value]) => `${key}: ${value}`);
+    const known = [...settings, ...(head.steps_from ? [`steps from ${head.steps_from}`] : [])];
+    byId("facts").title = plainText(known.join(", "));
     const fact = (label, value) => el("span.fact", {}, label ? `${label} ` : "", el("b", {}, value));
     fill(
       byId("facts"),
