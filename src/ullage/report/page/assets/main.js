@@ -48,7 +48,7 @@ class Page {
     this.recordings = new Map();
     this.state = new State({
       rank: null, recording: null, axis: null, view: { x0: 0, x1: 1 }, event: 0, span: null, line: null, block: -1, hole: null,
-      shown: null, query: "", tab: "address", finding: null, colors: null, theme: null, isDark: false,
+      shown: null, found: null, query: "", tab: "address", finding: null, colors: null, theme: null, isDark: false,
     });
     this.build();
   }
@@ -154,7 +154,7 @@ class Page {
     if (!recording) return;
     const line = state.get("line");
     const found = recording.linesWith(state.get("query"));
-    state.set({ shown: found || (line === null ? null : new Set([line])) });
+    state.set({ found, shown: found || (line === null ? null : new Set([line])) });
     byId("found").textContent = found ? `${countText(found.size)} ${found.size === 1 ? "line" : "lines"}` : "";
   }
 

@@ -13,7 +13,7 @@ class TableView {
     const copy = el("button", { onclick: () => this.copy(copy) }, "Copy as text");
     parent.append(el("div.tools", {}, this.summary, copy));
     this.table = new Table(parent, columns, choose);
-    state.on(["recording", "event", "span", "tab", "shown", "colors"], () => this.load());
+    state.on(["recording", "event", "span", "tab", "shown", "found", "colors"], () => this.load());
     state.on(["line", "block"], () => this.state.get("tab") === this.tab && this.table.draw());
   }
 
@@ -53,10 +53,10 @@ export class LineTable extends TableView {
     const asked = recording.byLine(born);
     const largest = new Float64Array(recording.lines.length);
     for (const row of born) largest[recording.line[row]] = Math.max(largest[recording.line[row]], recording.size[row]);
-    const shown = this.state.get("shown");
+    const found = this.state.get("found"); // a chosen line is marked among the others, not alone
     const rows = [];
     for (let line = 0; line < recording.lines.length; line++) {
-      if ((shown && !shown.has(line)) || !(live.counts[line] || peak.counts[line] || asked.counts[line])) continue;
+      if ((found && !found.has(line)) || !(live.counts[line] || peak.counts[line] || asked.counts[line])) continue;
       rows.push({ recording, line, live: live.bytes[line], liveBlocks: live.counts[line], peak: peak.bytes[line], asked: asked.bytes[line], requests: asked.counts[line], largest: largest[line] });
     }
     this.table.set(rows);
