@@ -69,8 +69,8 @@ def plan_tokens(
         >>> qwen = SimpleNamespace(num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128)
         >>> for one in plan_tokens(qwen, 80 << 30, weights_bytes=3 << 29, workspace_bytes=2 << 30)[::4]:
         ...     print(one)
-        bf16: 716,288 tokens of 114,688 bytes, 76.5 GiB
-        int4: 2,546,688 tokens of 32,256 bytes, 76.5 GiB
+        bf16: 716,160 tokens of 114,688 bytes, 76.5 GiB
+        int4: 2,546,496 tokens of 32,256 bytes, 76.5 GiB
     """
     layers, heads, dim = _shape(config)
     left = gpu_bytes - weights_bytes - workspace_bytes - graph_bytes
