@@ -58,7 +58,7 @@ def test_without_a_name_the_page_is_called_as_the_recording_and_lies_here(
     assert done.out.startswith(f"wrote {page} (")
     assert os.listdir() == [page]
     _, rank = heads_of(page)
-    assert rank["file"] == name
+    assert rank["name"] == name
     assert [one["title"] for one in rank["findings"]] == [one.title for one in findings_of("survivors")]
 
 
