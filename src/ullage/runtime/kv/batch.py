@@ -1,0 +1,261 @@
+"""The sequences of a model's batch: which of the columns that the model counts are tokens in a pool's pages.
+
+A model says by its mask which columns are padding; a mask shows a column to a query, or not.
+
+Columns include padding, which no page holds::
+
+    columns   0 1 2 3 4 5        held, of sequence 0   - - x x x x   ->  tokens 0..3 in its pages
+                                 held, of sequence 1   x x x x x x   ->  tokens 0..5
+
+Shapes: B sequences, Q new columns, C columns, T new tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ullage.errors import RuntimeMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as List
+
+    from ullage.runtime.kv.pool import KVPool, Sequence
+
+_HALF_WAY = "the forward pass before stopped half way: reset() the cache, or crop() to before it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardPass:
+    """What all layers share of one forward pass.
+
+    Attributes:
+        num_past: The columns before it.
+        num_new: Its columns.
+        past_held: Which of those before are held, bool [B, num_past] on the host; None: all.
+        new_held: The same of its own, bool [B, num_new].
+        tokens: The tokens of each sequence, its own included.
+        table: The sequences' pages, int32 [B, pages].
+        lengths: `tokens` where the pages are, int32 [B].
+        rows: The sequence of each new token, int32 [T].
+        positions: The place of each in its sequence, int32 [T].
+        kept: The place of each among the B * Q new columns, int64 [T]; None: all of them.
+        looked_at: By a mask's id and a window, the mask (which keeps its id its own) and what `shows_all` found.
+    """
+
+    num_past: int
+    num_new: int
+    past_held: torch.Tensor | None
+    new_held: torch.Tensor | None
+    tokens: list[int]
+    table: torch.Tensor
+    lengths: torch.Tensor
+    rows: torch.Tensor
+    positions: torch.Tensor
+    kept: torch.Tensor | None
+    looked_at: dict[tuple[int, int], tuple[torch.Tensor, bool]] = field(default_factory=dict)
+
+    @property
+    def num_columns(self) -> int:
+        """The columns before it and its own."""
+        return self.num_past + self.num_new
+
+    def held(self, num_columns: int) -> torch.Tensor | None:
+        """Return which of the last columns, its own included, are held, bool [B, num_columns]; None: all."""
+        if self.past_held is None and self.new_held is None:
+            return None
+        pairs = ((self.past_held, self.num_past), (self.new_held, self.num_new))
+        both = [
+            torch.ones((len(self.tokens), count), dtype=torch.bool) if held is None else held for held, count in pairs
+        ]
+        return torch.cat(both, 1)[:, self.num_columns - num_columns :]
+
+    def shows_all(self, mask: torch.Tensor | None, window: int) -> bool:
+        """Tell whether a mask of one query shows each sequence all tokens that it holds, or a window of the last of them.
+
+        Args:
+            mask: [B, 1, 1, C], bool or to be added to scores; None shows all.
+            window: How many tokens; 0: all.
+
+        Cost: waits for the GPU once for each mask; what transformers makes without padding is None.
+        """
+        if mask is None:
+            return True
+        known = self.looked_at.get((id(mask), window))
+        if known is None:
+            held = self.held(mask.shape[-1])
+            shown = _shown(mask).expand(len(self.tokens), -1, -1, -1)[:, 0, -1].cpu()
+            counts = (shown if held is None else shown & held).sum(1).tolist()
+            is_new = [True] * len(counts) if self.new_held is None else self.new_held[:, -1].tolist()
+            wanted = [min(tokens, window or tokens) for tokens in self.tokens]
+            same = all(count == want or not new for count, want, new in zip(counts, wanted, is_new, strict=True))
+            known = self.looked_at[id(mask), window] = (mask, same and mask.shape[1] == 1)
+        return known[1]
+
+    def without_padding(self, mask: torch.Tensor | None, num_columns: int) -> torch.Tensor | None:
+        """Return a mask that hides the columns that are not held, whatever the model's own shows of them.
+
+        Args:
+            mask: [B, 1, Q, C], bool or to be added to scores; None where one query sees all.
+            num_columns: C.
+
+        Raises:
+            RuntimeMemoryError: Several queries over a history came without a mask.
+        """
+        if mask is None and self.num_new > 1:
+            raise RuntimeMemoryError(f"{self.num_new} new columns over {self.num_past} others came without a mask")
+        held = self.held(num_columns)
+        if held is None:
+            return mask
+        shown = held[:, None, None].to(self.table.device)
+        if mask is None:
+            return shown
+        return mask & shown if mask.dtype == torch.bool else mask.masked_fill(~shown, torch.finfo(mask.dtype).min)
+
+
+class Batch:
+    """Sequences in a pool, in a model's order, and the columns that they hold."""
+
+    def __init__(self, pool: KVPool) -> None:
+        self.pool = pool
+        self.sequences: list[Sequence] = []
+        self.num_columns = 0
+        self.columns_of = [0] * len(pool.layouts)  # by layer; below num_columns where a forward pass has not come yet
+        self.waiting: set[int] = set()  # layers whose new keys have not come to attention yet
+        self._held: torch.Tensor | None = None
+        self._pass: ForwardPass | None = None
+
+    def enter(self, layer: int, num_batch: int, num_new: int, mask: torch.Tensor | None) -> ForwardPass:
+        """Return the forward pass that comes to a layer; the first layer makes room for all its tokens.
+
+        Args:
+            layer: The layer, which has its columns from then on.
+            num_batch: The sequences; what a batch begins with stays until it is cleared.
+            num_new: The new columns of each.
+            mask: [B, 1, num_new, C], bool or to be added to scores; a column that does not see itself is padding. None: all do.
+
+        Raises:
+            OutOfPagesError: There are too few pages for its tokens; nothing changed.
+            RuntimeMemoryError: The pass before did not reach all layers, or the batch has another size.
+        """
+        if self.columns_of[layer] == self.num_columns:
+            self._begin(num_batch, num_new, mask)
+        passing = self._pass
+        if passing is None or self.columns_of[layer] != passing.num_past or num_new != passing.num_new:
+            raise RuntimeMemoryError(_HALF_WAY)
+        self.columns_of[layer] += num_new
+        return passing
+
+    def select(self, indices: List[int]) -> None:
+        """Go on with some of the sequences, in this order; one that is named again is forked, and shares its pages.
+
+        Args:
+            indices: The places of the sequences.
+
+        Raises:
+            IndexError: There is no such sequence; nothing changed.
+        """
+        if not self.sequences:
+            return
+        sources = [self.sequences[index] for index in indices]
+        kept: set[int] = set()
+        chosen = []
+        for one in sources:
+            chosen.append(self.pool.fork(one) if id(one) in kept else one)
+            kept.add(id(one))
+        for one in self.sequences:
+            if id(one) not in kept:
+                self.pool.free(one)
+        self._held = None if self._held is None else self._held[list(indices)]
+        self.sequences, self._pass = chosen, None
+
+    def crop(self, num_columns: int) -> None:
+        """Keep the first columns; also what a forward pass that stopped half way left is put right by this.
+
+        Args:
+            num_columns: How many; 0 clears.
+        """
+        if num_columns <= 0:
+            self.clear()
+            return
+        for row, one in enumerate(self.sequences):
+            dropped = self.num_columns - num_columns if self._held is None else int(self._held[row, num_columns:].sum())
+            self.pool.truncate(one, one.num_tokens - dropped)
+        self._held = None if self._held is None else self._held[:, :num_columns]
+        self._pass, self.num_columns = None, num_columns
+        self.waiting.clear()
+        self.columns_of = [min(columns, num_columns) for columns in self.columns_of]
+
+    def copy(self) -> Batch:
+        """Return a batch of forks, which shares pages until one of the two writes."""
+        other = Batch(self.pool)
+        other.sequences = [self.pool.fork(one) for one in self.sequences]
+        other.num_columns, other.columns_of, other._held = self.num_columns, list(self.columns_of), self._held
+        return other
+
+    def clear(self) -> None:
+        """Give all pages back."""
+        for one in self.sequences:
+            self.pool.free(one)
+        self.sequences, self.num_columns, self._held, self._pass = [], 0, None, None
+        self.columns_of = [0] * len(self.columns_of)
+        self.waiting.clear()
+
+    def _begin(self, num_batch: int, num_new: int, mask: torch.Tensor | None) -> None:
+        if any(columns != self.num_columns for columns in self.columns_of):
+            raise RuntimeMemoryError(_HALF_WAY)
+        if self.sequences and len(self.sequences) != num_batch:
+            raise RuntimeMemoryError(
+                f"the cache holds {len(self.sequences)} sequences, the model runs {num_batch}: reset() it first"
+            )
+        new_held = _held_by(mask, num_batch, num_new)
+        counts = [num_new] * num_batch if new_held is None else new_held.sum(1).tolist()
+        sequences = self.sequences or [self.pool.new_sequence() for _ in range(num_batch)]
+        try:
+            self.pool.append(sequences, counts)
+        except RuntimeMemoryError:
+            if not self.sequences:
+                for one in sequences:
+                    self.pool.free(one)
+            raise
+        self.sequences = sequences
+        rows, positions = _places(counts, [one.num_tokens for one in sequences])
+        device = self.pool.device
+        self._pass = ForwardPass(
+            num_past=self.num_columns,
+            num_new=num_new,
+            past_held=self._held,
+            new_held=new_held,
+            tokens=[one.num_tokens for one in sequences],
+            table=self.pool.table(sequences),
+            lengths=self.pool.lengths(sequences),
+            rows=rows.to(device),
+            positions=positions.to(device),
+            kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(device),
+        )
+        self.num_columns += num_new
+        self._held = self._pass.held(self.num_columns)
+
+
+def _places(counts: list[int], tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sequence of each new token and its place in it, int32 [T], from how many are new and how many there are."""
+    counted = torch.tensor(counts)
+    rows = torch.arange(len(counts)).repeat_interleave(counted)
+    firsts = torch.tensor(tokens) - counted.cumsum(0)
+    return rows.int(), (firsts[rows] + torch.arange(len(rows))).int()
+
+
+def _shown(mask: torch.Tensor) -> torch.Tensor:
+    """Return where a mask shows a column: bool, from bool or from what is added to scores."""
+    return mask if mask.dtype == torch.bool else mask == 0
+
+
+def _held_by(mask: torch.Tensor | None, num_batch: int, num_new: int) -> torch.Tensor | None:
+    """Return which new columns see themselves, bool [B, num_new] on the host; None: all."""
+    if mask is None:
+        return None
+    own = _shown(mask)[:, 0, :, mask.shape[-1] - num_new :].diagonal(dim1=-2, dim2=-1)
+    held = own.expand(num_batch, -1).cpu()
+    return None if bool(held.all()) else held
