@@ -23,7 +23,7 @@ def _standard_input_paths(paths: list[str]) -> list[str]:
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...", help="Memory snapshots, one a rank; - is standard input.", callback=_standard_input_paths
+        metavar="FILE", help="Memory snapshots, one a rank; - is standard input.", callback=_standard_input_paths
     ),
 ]
 
