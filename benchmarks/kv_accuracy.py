@@ -23,7 +23,7 @@ import torch
 import transformers
 
 from ullage.runtime.kv.check import check
-from ullage.runtime.kv.check_result import KVCheck, LossBudget
+from ullage.runtime.kv.check.result import KVCheck, LossBudget
 from ullage.runtime.kv.formats import KVFormat
 
 RESULTS = Path(__file__).parent / "results" / "kv_accuracy.json"

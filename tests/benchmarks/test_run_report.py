@@ -11,6 +11,8 @@ from benchmarks.peer_page import D3_URL, d3_modules
 from benchmarks.process_timing import Case, Timing
 from benchmarks.run_report import PEER, REPORT, Opened, differences, quantiles, summary, table, unopened
 
+from benchmarks import page_timing
+
 
 def timing(name: str, seconds: list[float]) -> Timing:
     return Timing(case=Case(name=name, recording="1 M", command=[name]), seconds=seconds, peak_rss_bytes=[1])
@@ -83,7 +85,6 @@ def test_every_address_of_d3_gets_what_is_imported_from_it() -> None:
 
 
 def test_both_pages_are_magnified_alike() -> None:
-    page_timing = pytest.importorskip("benchmarks.page_timing", reason="needs playwright", exc_type=ImportError)
     for subject in (page_timing.ULLAGE, page_timing.PEER):
         zooms = [-sum(pixels) for _, is_pan, pixels in page_timing.stretches(subject) if not is_pan]
 

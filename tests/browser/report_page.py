@@ -52,8 +52,8 @@ _GET = """(name) => {
 
 _POINT = """([x, bytes]) => {
   const { timeline } = window.ullage;
-  const box = timeline.over.canvas.getBoundingClientRect();
-  const { left, top, width, height } = timeline.frame;
+  const box = timeline.over.surface.canvas.getBoundingClientRect();
+  const { left, top, width, height } = timeline.over.frame;
   const { x0, x1, low, high } = timeline.view();
   return [box.left + left + ((x - x0) / (x1 - x0)) * width, box.top + top + height * (1 - (bytes - low) / (high - low))];
 }"""

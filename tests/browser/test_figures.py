@@ -77,7 +77,7 @@ def test_the_highest_allocated_of_any_stretch_is_exact(shown: tuple[ReportPage, 
     series = [device.history.before[1], *device.counters.allocated_bytes.tolist()]
     chance = np.random.default_rng(7)
     stretches = [sorted(chance.choice(len(series) + 1, 2, replace=False).tolist()) for _ in range(60)]
-    highs = report.ask("argument.map(([begin, end]) => timeline.allocated.high(begin, end))", stretches)
+    highs = report.ask("argument.map(([begin, end]) => timeline.lines.allocated.high(begin, end))", stretches)
     assert highs == [max(series[begin:end]) for begin, end in stretches]
 
 

@@ -110,7 +110,7 @@ class _Group:
         recorded = np.asarray([span.end_us is not None for span in spans])
         ends = _nanoseconds(np.asarray([span.begin_us if span.end_us is None else span.end_us for span in spans]))
         ends[~recorded] = max(int(ends.max()), int(self._time_ns[-1]))
-        names = np.asarray([self._file.names[_clipped(span.name, NAME_LENGTH)] for span in spans])
+        names = np.asarray([self._file.names[printable(span.name, NAME_LENGTH)] for span in spans])
         tracks = self._lane_tracks("annotations", self._track, nesting_lanes(starts, ends))
         args = [self._arg("has_no_end", ArgKind.FLAG, (~recorded).astype(np.int64), ~recorded)]
         self._add_slices(tracks, starts, ends, names, args, times=(starts, ends))
@@ -150,11 +150,11 @@ class _Group:
             "site": lambda one: _stack_text(one.site),
         }
         args = [
-            self._text_arg(name, [_clipped(text(finding), TEXT_LENGTH) for finding, _ in dated])
+            self._text_arg(name, [printable(text(finding), TEXT_LENGTH) for finding, _ in dated])
             for name, text in texts.items()
         ]
         args.append(self._arg("bytes", ArgKind.NUMBER, np.asarray([one.bytes for one, _ in dated], np.int64)))
-        names = np.asarray([self._file.names[_clipped(one.title, NAME_LENGTH)] for one, _ in dated], np.int64)
+        names = np.asarray([self._file.names[printable(one.title, NAME_LENGTH)] for one, _ in dated], np.int64)
         times = self._time_ns[np.asarray([event for _, event in dated], np.int64)]
         self._add_instants("findings", times, names, args)
 
@@ -257,11 +257,6 @@ def _of_rows(arg: Arg, rows: NDArray[np.int64], begins: NDArray[np.bool_]) -> Ar
 
 def _nanoseconds(time_us: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.clip(time_us, 0, _MAX_TIME_US) * 1000
-
-
-def _clipped(text: str, length: int) -> str:
-    """Return the beginning of a text, which says what it is about."""
-    return printable(text if len(text) <= length else text[: length - 1] + "…", length)
 
 
 def _frame_text(frame: Frame) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ullage.runtime.kv.page_tiles import rotation_signs
+
 _SMALLEST = tl.constexpr(6.2e-5)
 _LARGEST = tl.constexpr(65504.0)
 _FP8_MAX = tl.constexpr(448.0)
@@ -24,12 +26,7 @@ def _turned(
     x0 = tl.load(x_ptr + at, mask=mask, other=0)
     x1 = tl.load(x_ptr + at + D2, mask=mask, other=0)
     if ROTATE:
-        square = in_dim[:, None] & in_dim[None, :]
-        sign = h_ptr + offs_d[:, None] * D + offs_d[None, :]
-        h00 = tl.load(sign, mask=square, other=0)
-        h01 = tl.load(sign + D2, mask=square, other=0)
-        h10 = tl.load(sign + D2 * D, mask=square, other=0)
-        h11 = tl.load(sign + D2 * D + D2, mask=square, other=0)
+        h00, h01, h10, h11 = rotation_signs(h_ptr, offs_d, in_dim, D, D2)
         x0 = x0.to(tl.float32)
         x1 = x1.to(tl.float32)
         y0 = tl.dot(x0, h00.to(tl.float32), input_precision="ieee")

@@ -19,7 +19,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ullage.runtime.kv.page_tiles import CODE_UNIT, UNITS, key_halves, scale_and_zero, value_halves
+from ullage.runtime.kv.page_tiles import (
+    CODE_UNIT,
+    UNITS,
+    key_halves,
+    rotation_signs,
+    scale_and_zero,
+    value_halves,
+)
 
 # Weights of tokens times scales of values are float16: this keeps small ones from losing their last bits.
 _LIFT = tl.constexpr(64.0)
@@ -124,12 +131,7 @@ def _query(
     q0 = tl.load(at, mask=mask, other=0)
     q1 = tl.load(at + D2, mask=mask, other=0)
     if ROTATE:
-        square = in_dim[:, None] & in_dim[None, :]
-        sign = h_ptr + offs_d[:, None] * D + offs_d[None, :]
-        h00 = tl.load(sign, mask=square, other=0)
-        h01 = tl.load(sign + D2, mask=square, other=0)
-        h10 = tl.load(sign + D2 * D, mask=square, other=0)
-        h11 = tl.load(sign + D2 * D + D2, mask=square, other=0)
+        h00, h01, h10, h11 = rotation_signs(h_ptr, offs_d, in_dim, D, D2)
         x0 = q0.to(h00.dtype)
         x1 = q1.to(h00.dtype)
         y0 = tl.dot(h01, x1, tl.dot(h00, x0))  # the matrix is symmetric

@@ -150,3 +150,15 @@ def scale_and_zero(ptr, offs_n, is_there, MASKED: tl.constexpr):
     scale = (both & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     zero = ((both >> 16) & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     return scale, zero
+
+
+@triton.jit
+def rotation_signs(h_ptr, offs_d, in_dim, D: tl.constexpr, D2: tl.constexpr):
+    """Load the block-Hadamard matrix's signs, as the four blocks that take halves of vectors to halves, [P2, P2] each."""
+    square = in_dim[:, None] & in_dim[None, :]
+    at = h_ptr + offs_d[:, None] * D + offs_d[None, :]
+    h00 = tl.load(at, mask=square, other=0)
+    h01 = tl.load(at + D2, mask=square, other=0)
+    h10 = tl.load(at + D2 * D, mask=square, other=0)
+    h11 = tl.load(at + D2 * D + D2, mask=square, other=0)
+    return h00, h01, h10, h11

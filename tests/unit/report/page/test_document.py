@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import playwright
 import pytest
 
 from tests.unit.report.hostile_names import NAMES, QUOTE, TAG
@@ -186,18 +186,13 @@ def assets_on_disk() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.js"))
 
 
-def node() -> str | None:
-    """Return Node, which Playwright brings along; None where there is none."""
-    playwright = pytest.importorskip("playwright")
-    path = Path(playwright.__file__).parent / "driver" / "node"
-    return str(path) if path.exists() else shutil.which("node")
+def node() -> Path:
+    """Return Node, which Playwright brings along."""
+    return Path(playwright.__file__).parent / "driver" / "node"
 
 
 def test_the_script_is_well_formed(tmp_path: Path) -> None:
-    found = node()
-    if found is None:
-        pytest.skip("no Node")
     script = tmp_path / "page.mjs"
     script.write_text(document.bundle(), encoding="utf-8")
-    done = subprocess.run([found, "--check", str(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(node()), "--check", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

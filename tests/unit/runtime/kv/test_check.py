@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from benchmarks.kv_accuracy import plant_outlier
 
 from ullage.runtime.kv.check import check
-from ullage.runtime.kv.check_model import reference_format, rounded, rounding_cache, run_chunk, token_batches
-from ullage.runtime.kv.check_result import FormatLoss, Loss, LossBudget
-from ullage.runtime.kv.check_text import format_label
+from ullage.runtime.kv.check.model import reference_format, rounded, rounding_cache, run_chunk, token_batches
+from ullage.runtime.kv.check.result import FormatLoss, Loss, LossBudget
+from ullage.runtime.kv.check.text import format_label
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.reference import append_reference, read_reference
-
-transformers = pytest.importorskip("transformers")
-
-from benchmarks.kv_accuracy import plant_outlier  # noqa: E402 (it imports transformers too)
 
 WORDS, TOKENS = 61, 96
 PLAIN_INT4 = KVFormat(kind="int4")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ullage.runtime.kv.check_text import budget_text, check_text, loss_text
+from ullage.runtime.kv.check.text import budget_text, check_text, loss_text
 from ullage.runtime.kv.formats import KVFormat
 
 Verdict = Literal["safe", "unsure", "unsafe"]

@@ -12,7 +12,7 @@ from ullage.runtime.kv.formats import KVFormat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ullage.runtime.kv.check_result import KVCheck, LayerCheck, Loss, LossBudget
+    from ullage.runtime.kv.check.result import KVCheck, LayerCheck, Loss, LossBudget
 
 _COLUMNS = 80
 _LABEL_COLUMNS, _FORMAT_COLUMNS = 21, 8

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ullage.errors import UllageError
-from ullage.runtime.kv.check_result import Loss
+from ullage.runtime.kv.check.result import Loss
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.rounding import decode, encode
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ullage.runtime.kv.check_model import TokenBatch, rounded, rounding_cache, run_chunk
-from ullage.runtime.kv.check_result import FormatError, KeyChannel, LayerCheck
+from ullage.runtime.kv.check.model import TokenBatch, rounded, rounding_cache, run_chunk
+from ullage.runtime.kv.check.result import FormatError, KeyChannel, LayerCheck
 from ullage.runtime.kv.formats import KVFormat
 
 _NUM_CHANNELS = 3  # that are named for a layer

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ullage.runtime.kv.check_layers import survey_layers
-from ullage.runtime.kv.check_model import (
+from ullage.runtime.kv.check.layers import survey_layers
+from ullage.runtime.kv.check.model import (
     FormatOf,
     TokenBatch,
     evaluating,
@@ -16,7 +16,7 @@ from ullage.runtime.kv.check_model import (
     reference_format,
     token_batches,
 )
-from ullage.runtime.kv.check_result import (
+from ullage.runtime.kv.check.result import (
     Advice,
     FormatLoss,
     KVCheck,
@@ -25,7 +25,7 @@ from ullage.runtime.kv.check_result import (
     LossBudget,
     Sensitivity,
 )
-from ullage.runtime.kv.check_text import advice_text, format_label, nearest_format, nearness, why_unsafe
+from ullage.runtime.kv.check.text import advice_text, format_label, nearest_format, nearness, why_unsafe
 from ullage.runtime.kv.formats import KVFormat
 
 DEFAULT_FORMATS = ("int4", "int8", "fp8")
