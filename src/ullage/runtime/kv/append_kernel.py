@@ -20,19 +20,24 @@ _FP8_MAX = tl.constexpr(448.0)
 
 @triton.jit
 def _turned(
-    x_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D: tl.constexpr, D2: tl.constexpr, ROTATE: tl.constexpr
+    x_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D: tl.constexpr, D2: tl.constexpr, ROTATE: tl.constexpr,
+    FAST: tl.constexpr,
 ):
-    """Load vectors, both halves [N, P2] as float32, turned where asked."""
+    """Load vectors, both halves [N, P2] as float32, turned where asked.
+
+    Tensor cores multiply 16-bit vectors by signs exactly; float32 ones, and what an interpreter runs, go without them.
+    """
     x0 = tl.load(x_ptr + at, mask=mask, other=0)
     x1 = tl.load(x_ptr + at + D2, mask=mask, other=0)
     if ROTATE:
         h00, h01, h10, h11 = rotation_signs(h_ptr, offs_d, in_dim, D, D2)
-        x0 = x0.to(tl.float32)
-        x1 = x1.to(tl.float32)
-        y0 = tl.dot(x0, h00.to(tl.float32), input_precision="ieee")
-        y0 = tl.dot(x1, h10.to(tl.float32), y0, input_precision="ieee") * rotate_scale
-        y1 = tl.dot(x0, h01.to(tl.float32), input_precision="ieee")
-        y1 = tl.dot(x1, h11.to(tl.float32), y1, input_precision="ieee") * rotate_scale
+        if not FAST:
+            x0 = x0.to(tl.float32)
+            x1 = x1.to(tl.float32)
+        y0 = tl.dot(x0, h00.to(x0.dtype), input_precision="ieee")
+        y0 = tl.dot(x1, h10.to(x0.dtype), y0, input_precision="ieee") * rotate_scale
+        y1 = tl.dot(x0, h01.to(x0.dtype), input_precision="ieee")
+        y1 = tl.dot(x1, h11.to(x0.dtype), y1, input_precision="ieee") * rotate_scale
     else:
         y0 = x0.to(tl.float32)
         y1 = x1.to(tl.float32)
@@ -165,12 +170,12 @@ def append_kernel(
     PARAMS: tl.constexpr = HEADS * GROUPS * 2 * PAGE * 2
     codes = base + head * (PAGE * CODE_BYTES)
     params = base + 2 * CODES + head * (GROUPS * 2 * PAGE * 2)
-    k0, k1 = _turned(k_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D, D2, ROTATE_K)
+    k0, k1 = _turned(k_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D, D2, ROTATE_K, FAST)
     _store(
         codes, params, offset, k0, k1, mask, in_token, offs_d, in_dim, D2, PAGE, CODE_BYTES, GROUPS, KIND, BF16,
         False, FAST,
     )
-    v0, v1 = _turned(v_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D, D2, ROTATE_V)
+    v0, v1 = _turned(v_ptr, h_ptr, at, mask, offs_d, in_dim, rotate_scale, D, D2, ROTATE_V, FAST)
     _store(
         codes + CODES, params + PARAMS, offset, v0, v1, mask, in_token, offs_d, in_dim, D2, PAGE, CODE_BYTES, GROUPS,
         KIND, BF16, True, FAST,

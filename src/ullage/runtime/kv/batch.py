@@ -12,14 +12,17 @@ Shapes: B sequences, Q new columns, C columns, T new tokens.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from ullage.errors import RuntimeMemoryError
+from ullage.runtime.kv.tables import StepTables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Sequence as List
 
     from ullage.runtime.kv.pool import KVPool, Sequence
@@ -126,6 +129,8 @@ class Batch:
         self.waiting: set[int] = set()  # layers whose new keys have not come to attention yet
         self._held: torch.Tensor | None = None
         self._pass: ForwardPass | None = None
+        self._tables: StepTables | None = None
+        self._is_captured = False
 
     def enter(self, layer: int, num_batch: int, num_new: int, mask: torch.Tensor | None) -> ForwardPass:
         """Return the forward pass that comes to a layer; the first layer makes room for all its tokens.
@@ -140,6 +145,8 @@ class Batch:
             OutOfPagesError: There are too few pages for its tokens; nothing changed.
             RuntimeMemoryError: The pass before did not reach all layers, or the batch has another size.
         """
+        if self._is_captured and self._pass is not None:
+            return self._pass
         if self.columns_of[layer] == self.num_columns:
             self._begin(num_batch, num_new, mask)
         passing = self._pass
@@ -147,6 +154,48 @@ class Batch:
             raise RuntimeMemoryError(_HALF_WAY)
         self.columns_of[layer] += num_new
         return passing
+
+    def sees_all_held(self, mask: torch.Tensor | None) -> bool:
+        """Tell whether a model's mask of columns shows just what is held, and one new column of each sequence.
+
+        Args:
+            mask: [B, C], not 0 where a column is a token, as a model takes it; None: all are.
+
+        Cost: waits for the GPU, where there is a mask.
+        """
+        if mask is None:
+            return self._held is None
+        if mask.shape != (len(self.sequences), self.num_columns + 1):
+            return False
+        if self._held is None:
+            return bool(mask.all())
+        wanted = torch.cat([self._held, torch.ones((len(self.sequences), 1), dtype=torch.bool)], 1)
+        return bool(torch.equal(mask.bool().cpu(), wanted))
+
+    def step(self) -> ForwardPass:
+        """Make room for one new token of each sequence, in all layers at once.
+
+        Returns:
+            The forward pass, whose tensors are the same from step to step until the batch or a sequence's pages outgrow them.
+
+        Raises:
+            OutOfPagesError: There are too few pages; nothing changed.
+            RuntimeMemoryError: The pass before did not reach all layers, or there are no sequences yet.
+        """
+        if not self.sequences:
+            raise RuntimeMemoryError("a step goes on with a prompt, and none was read")
+        passing = self._begin(len(self.sequences), 1, None)
+        self.columns_of = [self.num_columns] * len(self.columns_of)
+        return passing
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """Let layers find the step that was made, and account for nothing, while a model runs to be captured."""
+        self._is_captured = True
+        try:
+            yield
+        finally:
+            self._is_captured = False
 
     def select(self, indices: List[int]) -> None:
         """Go on with some of the sequences, in this order; one that is named again is forked, and shares its pages.
@@ -169,7 +218,8 @@ class Batch:
             if id(one) not in kept:
                 self.pool.free(one)
         self._held = None if self._held is None else self._held[list(indices)]
-        self.sequences, self._pass = chosen, None
+        self.sequences = chosen
+        self._stop()
 
     def crop(self, num_columns: int) -> None:
         """Keep the first columns; also what a forward pass that stopped half way left is put right by this.
@@ -184,8 +234,9 @@ class Batch:
             dropped = self.num_columns - num_columns if self._held is None else int(self._held[row, num_columns:].sum())
             self.pool.truncate(one, one.num_tokens - dropped)
         self._held = None if self._held is None else self._held[:, :num_columns]
-        self._pass, self.num_columns = None, num_columns
+        self.num_columns = num_columns
         self.waiting.clear()
+        self._stop()
         self.columns_of = [min(columns, num_columns) for columns in self.columns_of]
 
     def copy(self) -> Batch:
@@ -199,11 +250,18 @@ class Batch:
         """Give all pages back."""
         for one in self.sequences:
             self.pool.free(one)
-        self.sequences, self.num_columns, self._held, self._pass = [], 0, None, None
+        self.sequences, self.num_columns, self._held = [], 0, None
         self.columns_of = [0] * len(self.columns_of)
         self.waiting.clear()
+        self._stop()
 
-    def _begin(self, num_batch: int, num_new: int, mask: torch.Tensor | None) -> None:
+    def _stop(self) -> None:
+        """Let the next pass find out anew which pages there are."""
+        self._pass = None
+        if self._tables is not None:
+            self._tables.forget()
+
+    def _begin(self, num_batch: int, num_new: int, mask: torch.Tensor | None) -> ForwardPass:
         if any(columns != self.num_columns for columns in self.columns_of):
             raise RuntimeMemoryError(_HALF_WAY)
         if self.sequences and len(self.sequences) != num_batch:
@@ -221,22 +279,34 @@ class Batch:
                     self.pool.free(one)
             raise
         self.sequences = sequences
-        rows, positions = _places(counts, [one.num_tokens for one in sequences])
-        device = self.pool.device
+        tables = self._updated_tables()
+        rows, positions = tables.rows, tables.positions
+        if num_new != 1 or new_held is not None:
+            rows, positions = (
+                places.to(self.pool.device) for places in _places(counts, [one.num_tokens for one in sequences])
+            )
         self._pass = ForwardPass(
             num_past=self.num_columns,
             num_new=num_new,
             past_held=self._held,
             new_held=new_held,
             tokens=[one.num_tokens for one in sequences],
-            table=self.pool.table(sequences),
-            lengths=self.pool.lengths(sequences),
-            rows=rows.to(device),
-            positions=positions.to(device),
-            kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(device),
+            table=tables.table,
+            lengths=tables.lengths,
+            rows=rows,
+            positions=positions,
+            kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(self.pool.device),
         )
         self.num_columns += num_new
         self._held = self._pass.held(self.num_columns)
+        return self._pass
+
+    def _updated_tables(self) -> StepTables:
+        most = max(len(one.pages) for one in self.sequences)
+        if self._tables is None or not self._tables.fits(len(self.sequences), most):
+            self._tables = StepTables(len(self.sequences), most, self.pool.device)
+        self._tables.update(self.sequences)
+        return self._tables
 
 
 def _places(counts: list[int], tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

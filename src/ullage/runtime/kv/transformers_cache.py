@@ -12,9 +12,11 @@ Shapes: B sequences, H query heads, K KV heads, Q new columns, C columns, T toke
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -194,6 +196,7 @@ class PagedCache(Cache):  # type: ignore[misc]
 
     Attributes:
         pool: The pool.
+        batch: Its sequences.
     """
 
     def __init__(self, pool: KVPool, windows: List[int], batch: Batch | None = None) -> None:
@@ -205,14 +208,14 @@ class PagedCache(Cache):  # type: ignore[misc]
             batch: The sequences to begin with; None: none.
         """
         self.pool, self._windows = pool, list(windows)
-        self._batch = batch or Batch(pool)
-        weakref.finalize(self, self._batch.clear).atexit = False
-        super().__init__(layers=[PagedLayer(self._batch, index, window) for index, window in enumerate(windows)])
+        self.batch = batch or Batch(pool)
+        weakref.finalize(self, self.batch.clear).atexit = False
+        super().__init__(layers=[PagedLayer(self.batch, index, window) for index, window in enumerate(windows)])
 
     @property
     def batch_size(self) -> int:
         """The sequences that it holds; -1 where there are none."""
-        return len(self._batch.sequences) or -1
+        return len(self.batch.sequences) or -1
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -223,7 +226,7 @@ class PagedCache(Cache):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Give all pages back; the next batch may have another size."""
-        self._batch.clear()
+        self.batch.clear()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Drop the last columns of all sequences.
@@ -231,25 +234,35 @@ class PagedCache(Cache):  # type: ignore[misc]
         Args:
             tokens_to_remove: How many, as a number below 0; above 0: how many to keep.
         """
-        columns = self._batch.num_columns
+        columns = self.batch.num_columns
         kept = columns + tokens_to_remove if tokens_to_remove <= 0 else min(tokens_to_remove, columns)
-        self._batch.crop(kept)
+        self.batch.crop(kept)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Go on with these sequences, in this order; those that are named twice share pages."""
-        self._batch.select(beam_idx.tolist())
+        self.batch.select(beam_idx.tolist())
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep these sequences: indices, or a bool for each."""
         chosen = indices.nonzero().flatten() if indices.dtype == torch.bool else indices
-        self._batch.select(chosen.tolist())
+        self.batch.select(chosen.tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence; the copies share pages."""
-        self._batch.select([index for index in range(len(self._batch.sequences)) for _ in range(repeats)])
+        self.batch.select([index for index in range(len(self.batch.sequences)) for _ in range(repeats)])
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """Let the model run a step that the batch has made room for, without a mask and without accounts, to be captured."""
+        _maskless.is_on = True
+        try:
+            with self.batch.captured():
+                yield
+        finally:
+            _maskless.is_on = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PagedCache:
-        return PagedCache(self.pool, self._windows, self._batch.copy())
+        return PagedCache(self.pool, self._windows, self.batch.copy())
 
 
 def cache_for(
@@ -366,6 +379,18 @@ def _is_plain(options: dict[str, Any]) -> bool:
     return not is_asked and all(options.get(name) is None for name in _EXTRAS)
 
 
+class _Maskless(threading.local):
+    is_on = False  # while a step is captured: pages say what is seen
+
+
+_maskless = _Maskless()
+
+
+def _paged_mask(base: str, *args: Any, **options: Any) -> Any:
+    """Make the mask that `base` takes."""
+    return None if _maskless.is_on else ALL_MASK_ATTENTION_FUNCTIONS[base](*args, **options)
+
+
 for _base in _BASES:
     AttentionInterface.register(_PREFIX + _base, partial(_paged_attention, _base))
-    AttentionMaskInterface.register(_PREFIX + _base, ALL_MASK_ATTENTION_FUNCTIONS[_base])
+    AttentionMaskInterface.register(_PREFIX + _base, partial(_paged_mask, _base))

@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+import torch
+
 from tests.conftest import num_gpus
+from ullage.runtime.kv import attention
 
 DEVICE = "cuda" if num_gpus() else "cpu"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run on one thread: tiny models' threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plain_pytorch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run without kernels on a CPU, where Triton interprets them slowly; a test marked `with_kernels` runs them."""
+    if request.node.get_closest_marker("with_kernels") is None:
+        monkeypatch.setattr(attention, "uses_kernels", lambda pages: pages.device.type == "cuda")
