@@ -1,0 +1,72 @@
+"""Moves blocks from host memory to buffers: on a GPU by a stream of its own, ordered by events alone; elsewhere at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HostCopies:
+    """Copies where there is no GPU: each is done when it is issued."""
+
+    def __init__(self, sources: Sequence[torch.Tensor], slots: Sequence[torch.Tensor]) -> None:
+        """Prepare.
+
+        Args:
+            sources: The bytes of each streamed block, uint8 on the host.
+            slots: The buffers, uint8.
+        """
+        self._sources, self._slots = sources, slots
+
+    def copy_in(self, block: int, slot: int) -> None:
+        """Copy a block to a buffer."""
+        source = self._sources[block]
+        self._slots[slot][: len(source)].copy_(source)
+
+    def wait_for(self, slot: int) -> None:
+        """Do nothing: the copy is there."""
+
+    def done_with(self, slot: int) -> None:
+        """Do nothing: what was computed is done."""
+
+
+class CudaCopies:
+    """Copies on a stream of their own. The host never waits.
+
+    Whatever stream computes, it is ordered by events: a copy after the last use of its buffer, a use after the last copy.
+    """
+
+    def __init__(self, sources: Sequence[torch.Tensor], slots: Sequence[torch.Tensor], device: torch.device) -> None:
+        """Prepare.
+
+        Args:
+            sources: The bytes of each streamed block, uint8 in pinned host memory.
+            slots: The buffers, uint8 on the GPU.
+            device: The GPU.
+        """
+        self._sources, self._slots, self._device = sources, slots, device
+        self.stream = torch.cuda.Stream(device)
+        self._copied = [torch.cuda.Event() for _ in slots]
+        self._used = [torch.cuda.Event() for _ in slots]
+        for slot in range(len(slots)):
+            self.done_with(slot)  # a buffer's memory may have had another user on this stream
+
+    def copy_in(self, block: int, slot: int) -> None:
+        """Issue a copy of a block to a buffer, after what `done_with` last marked for it."""
+        source = self._sources[block]
+        self.stream.wait_event(self._used[slot])
+        with torch.cuda.stream(self.stream):
+            self._slots[slot][: len(source)].copy_(source, non_blocking=True)
+        self._copied[slot].record(self.stream)
+
+    def wait_for(self, slot: int) -> None:
+        """Let the current stream wait for the last copy to a buffer."""
+        torch.cuda.current_stream(self._device).wait_event(self._copied[slot])
+
+    def done_with(self, slot: int) -> None:
+        """Mark that what was issued on the current stream may have read a buffer."""
+        self._used[slot].record(torch.cuda.current_stream(self._device))

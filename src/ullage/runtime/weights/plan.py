@@ -1,0 +1,127 @@
+"""What streaming will cost, before anything runs: which blocks stay, how many bytes move, and how long a step takes.
+
+A step is simulated by the rules that `ring` follows: copies one after another, each when the buffer that it goes to was used for
+the last time; a block runs when the one before it has, and its copy is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ullage.errors import RuntimeMemoryError
+from ullage.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_SLOTS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPlan:
+    """Which blocks of a model are streamed.
+
+    Attributes:
+        block_bytes: The bytes of each block that can be streamed.
+        is_resident: Whether each block stays on the GPU.
+        num_slots: The buffers that streamed blocks are copied to.
+        slot_bytes: The bytes of a buffer: the largest streamed block.
+        other_bytes: What is outside of the blocks, or cannot be streamed, and stays on the GPU.
+    """
+
+    block_bytes: tuple[int, ...]
+    is_resident: tuple[bool, ...]
+    num_slots: int
+    slot_bytes: int
+    other_bytes: int
+
+    @property
+    def streamed(self) -> tuple[int, ...]:
+        """The blocks that are streamed."""
+        return tuple(index for index, stays in enumerate(self.is_resident) if not stays)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes that cross the link in a pass forwards; as many are in pinned host memory."""
+        return sum(self.block_bytes[index] for index in self.streamed)
+
+    @property
+    def gpu_bytes(self) -> int:
+        """What lies on the GPU: all that stays, and the buffers."""
+        stays = sum(size for size, keeps in zip(self.block_bytes, self.is_resident, strict=True) if keeps)
+        return self.other_bytes + stays + self.num_slots * self.slot_bytes
+
+    def step_s(self, compute_s: Sequence[float], bytes_per_s: float) -> float:
+        """Return how long a pass forwards through the blocks takes.
+
+        Args:
+            compute_s: How long each block computes, in seconds.
+            bytes_per_s: The link's speed.
+
+        Returns:
+            Seconds.
+        """
+        copied = self._copy_times(bytes_per_s)
+        now, link_free = 0.0, 0.0
+        ready: list[float] = []
+        done: list[float] = []
+        for index, seconds in enumerate(compute_s):
+            if not self.is_resident[index]:
+                while len(ready) < min(len(done) + self.num_slots, len(copied)):
+                    before = len(ready) - self.num_slots
+                    link_free = max(link_free, done[before] if before >= 0 else 0.0) + copied[len(ready)]
+                    ready.append(link_free)
+                now = max(now, ready[len(done)]) + seconds
+                done.append(now)
+            else:
+                now += seconds
+        return now
+
+    def _copy_times(self, bytes_per_s: float) -> list[float]:
+        return [self.block_bytes[index] / bytes_per_s for index in self.streamed]
+
+
+def plan_stream(
+    block_bytes: Sequence[int], other_bytes: int, gpu_bytes: int, *, num_slots: int = DEFAULT_SLOTS
+) -> StreamPlan:
+    """Choose which blocks stay on the GPU.
+
+    As many stay as fit. The first is among them where one is: while it runs, the next is copied. The others are spread evenly, so
+    that between two streamed blocks there is as much to compute as there can be.
+
+    Args:
+        block_bytes: The bytes of each block, in the order in which they run.
+        other_bytes: What stays whatever is chosen.
+        gpu_bytes: What the whole may take on the GPU.
+        num_slots: The buffers, two or more for copies to overlap with computing.
+
+    Raises:
+        RuntimeMemoryError: Not even the buffers fit; the message says what is needed.
+
+    Cost: a sort, and one simulated step for each number of blocks that may stay.
+    """
+    sizes = tuple(block_bytes)
+    if other_bytes + sum(sizes) <= gpu_bytes:
+        everything = (True,) * len(sizes)
+        return StreamPlan(block_bytes=sizes, is_resident=everything, num_slots=0, slot_bytes=0, other_bytes=other_bytes)
+    for num_resident in range(len(sizes) - 1, -1, -1):
+        stays = _spread(num_resident, len(sizes))
+        slots = min(num_slots, len(sizes) - num_resident)
+        slot_bytes = max(size for size, keeps in zip(sizes, stays, strict=True) if not keeps)
+        plan = StreamPlan(
+            block_bytes=sizes, is_resident=stays, num_slots=slots, slot_bytes=slot_bytes, other_bytes=other_bytes
+        )
+        if plan.gpu_bytes <= gpu_bytes:
+            return plan
+    raise RuntimeMemoryError(
+        f"{format_bytes(gpu_bytes)} on the GPU are too few: what is not streamed takes {format_bytes(other_bytes)}, "
+        f"and {num_slots} buffers of {format_bytes(max(sizes))} each take {format_bytes(num_slots * max(sizes))}; "
+        f"give gpu_bytes={other_bytes + num_slots * max(sizes)} or more"
+    )
+
+
+def _spread(num_chosen: int, num_all: int) -> tuple[bool, ...]:
+    """Choose some of a row, evenly, the first among them."""
+    chosen = {index * num_all // num_chosen for index in range(num_chosen)}
+    return tuple(index in chosen for index in range(num_all))

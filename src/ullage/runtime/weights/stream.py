@@ -1,0 +1,230 @@
+"""Runs a model whose weights do not fit on the GPU: blocks are copied from pinned host memory while others compute."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ullage.errors import DeviceError, RuntimeMemoryError
+from ullage.runtime.weights.arena import check_host_memory
+from ullage.runtime.weights.blocks import Block, find_blocks
+from ullage.runtime.weights.copies import CudaCopies, HostCopies
+from ullage.runtime.weights.hosted import HostedBlock
+from ullage.runtime.weights.link import measure_link
+from ullage.runtime.weights.plan import DEFAULT_SLOTS, StreamPlan, plan_stream
+from ullage.runtime.weights.prediction import StepClock, StreamPrediction, block_seconds
+from ullage.runtime.weights.ring import Copies, Ring
+from ullage.runtime.weights.runner import BlockRunner
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def stream(
+    model: nn.Module,
+    gpu_bytes: int,
+    *,
+    trunk: str | None = None,
+    num_slots: int = DEFAULT_SLOTS,
+    host_bytes: int | None = None,
+    device: torch.device | str = "cuda",
+) -> StreamedModel:
+    """Let a model run with a part of its weights on the GPU.
+
+    Weights that are not in use are tensors on the host, so that a model can be saved as ever, and changed between passes.
+
+    Args:
+        model: Any model that runs a list of blocks one after another; where it lies does not matter.
+        gpu_bytes: What its weights may take on the GPU, the buffers among them; not its activations.
+        trunk: The name of the list of blocks, such as "model.layers"; None: the list of modules with the most bytes.
+        num_slots: The buffers that blocks are copied to; two are enough where blocks are alike.
+        host_bytes: What may be pinned; None: nine tenths of what the host says is free.
+        device: Where the model runs. On "cpu" all works, and nothing overlaps.
+
+    Returns:
+        The model's stream: `unstream` it to have the model as it was, or use it as a context.
+
+    Raises:
+        DeviceError: There is no GPU.
+        RuntimeMemoryError: Not even the buffers fit on the GPU, the host has too little memory, or nothing can be streamed. The
+            model is as it was.
+
+    Cost: a copy of the streamed weights, block by block; a block's old memory is freed before the next is copied.
+    """
+    where = torch.device(device)
+    if where.type == "cuda":
+        if not torch.cuda.is_available():
+            raise DeviceError("streaming weights copies them to a GPU, and there is none; device='cpu' runs without")
+        where = torch.device("cuda", torch.cuda.current_device() if where.index is None else where.index)
+    blocks = find_blocks(model, trunk)
+    everything = {id(one): one for one in chain(model.parameters(), model.buffers())}
+    total = sum(one.numel() * one.element_size() for one in everything.values())
+    other = total - sum(weight.size_bytes for block in blocks for weight in block.weights)
+    plan = plan_stream([block.size_bytes for block in blocks], other, gpu_bytes, num_slots=num_slots)
+    check_host_memory(plan.moved_bytes, host_bytes)
+    return StreamedModel(model, blocks, plan, where)
+
+
+class StreamedModel:
+    """A model that is streamed. `stream` makes it.
+
+    Attributes:
+        plan: Which blocks stay, and what is moved.
+    """
+
+    def __init__(self, model: nn.Module, blocks: list[Block], plan: StreamPlan, device: torch.device) -> None:
+        """Take over a model's blocks.
+
+        Args:
+            model: The model.
+            blocks: Its blocks, in the order in which they run.
+            plan: Which of them are streamed.
+            device: Where they run.
+
+        Raises:
+            RuntimeMemoryError: The host does not give or lock the memory; the model is as it was.
+        """
+        self.plan = plan
+        self._model, self._blocks, self._device = model, blocks, device
+        self._clock = StepClock(device)
+        self._devices = {id(one): (one, one.device) for one in chain(model.parameters(), model.buffers())}
+        self._hosted: list[HostedBlock] = []
+        self._slots: list[torch.Tensor] = []
+        self._hooks: list[Any] = []
+        self._is_done = False
+        try:
+            self._place()
+        except BaseException:
+            self._restore()
+            raise
+
+    def __enter__(self) -> StreamedModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unstream()
+
+    @property
+    def pinned_bytes(self) -> int:
+        """The host memory that is pinned for weights."""
+        return sum(len(one.data) for one in self._hosted)
+
+    def predict(self, *args: Any, **kwargs: Any) -> StreamPrediction:
+        """Say what a pass forwards will cost; `print` it.
+
+        Args:
+            args: What the model is called with. It is called twice, without gradients: so without a cache that it would fill.
+            kwargs: The same.
+
+        Raises:
+            RuntimeMemoryError: The model does not run each of its blocks once.
+
+        Cost: waits for the GPU: two passes forwards, and some copies of a block.
+        """
+        if self._is_done:
+            raise RuntimeMemoryError("the model is no longer streamed: stream() it again")
+        link = measure_link(self._hosted[0].data, self._slots[0]) if self._hosted else float("inf")
+        seconds = block_seconds(self._model, [block.module for block in self._blocks], self._device, args, kwargs)
+        return StreamPrediction.of(self.plan, seconds, link)
+
+    def measured_s(self) -> float:
+        """Return how long the last pass forwards took, from its first block to its last, in seconds.
+
+        Raises:
+            RuntimeMemoryError: There was none.
+
+        Cost: waits for it.
+        """
+        return self._clock.seconds()
+
+    def unstream(self) -> None:
+        """Put all weights back to where they were, and free buffers and pinned memory. A second time does nothing.
+
+        Raises:
+            torch.cuda.OutOfMemoryError: They were on the GPU, and no longer fit. The model stays streamed.
+
+        Cost: waits for the GPU; a copy of the weights.
+        """
+        if self._is_done:
+            return
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._restore()
+
+    def _place(self) -> None:
+        is_gpu = self._device.type == "cuda"
+        for index in self.plan.streamed:
+            self._hosted.append(HostedBlock(self._blocks[index], is_pinned=is_gpu))
+        streamed = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
+        for key, (tensor, _) in self._devices.items():
+            if key not in streamed:
+                tensor.data = tensor.data.to(self._device)
+        if self._hosted:
+            shape = (self.plan.num_slots, self.plan.slot_bytes)
+            self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
+        sources = [one.data for one in self._hosted]
+        copies: Copies = CudaCopies(sources, self._slots, self._device) if is_gpu else HostCopies(sources, self._slots)
+        self._ring = (
+            Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted)) if self._hosted else None
+        )
+        self._hook()
+
+    def _hook(self) -> None:
+        first, last = self._blocks[0].module, self._blocks[-1].module
+        self._hooks.append(first.register_forward_pre_hook(self._begin))
+        if self._ring is not None:
+            for number, one in enumerate(self._hosted):
+                runner = BlockRunner(number, self._hosted, self._ring, self._slots)
+                module = one.block.module
+                self._hooks.append(module.register_forward_pre_hook(runner.before))
+                self._hooks.append(module.register_forward_hook(runner.after, always_call=True))
+        self._hooks.append(last.register_forward_hook(self._end))
+
+    @torch._dynamo.disable
+    def _begin(self, module: nn.Module, args: Any) -> None:
+        if torch._C._current_graph_task_id() != -1:  # a pass backwards runs the block once more
+            return
+        self._clock.start()
+        if self._ring is not None:
+            for one in self._hosted:
+                one.take_changes()
+            self._ring.begin()
+
+    @torch._dynamo.disable
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch._C._current_graph_task_id() == -1:
+            self._clock.stop()
+
+    def _restore(self) -> None:
+        """Put all back; what does not fit where it was leaves the model streamed."""
+        moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+        at_home = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
+        try:
+            for key, (tensor, device) in self._devices.items():
+                if key in at_home or tensor.device != device:
+                    moved.append((tensor, tensor.data))
+                    tensor.data = tensor.data.to(device, copy=True)
+        except BaseException:
+            for tensor, data in moved:
+                tensor.data = data
+            raise
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._hosted, self._slots, self._ring, self._is_done = [], [], [], None, True
+
+
+class _Versions:
+    """Notes with each copy how often its block had been changed."""
+
+    def __init__(self, copies: Copies, hosted: list[HostedBlock]) -> None:
+        self._copies, self._hosted = copies, hosted
+        self.wait_for, self.done_with = copies.wait_for, copies.done_with
+
+    def copy_in(self, block: int, slot: int) -> None:
+        self._hosted[block].copied_version = self._hosted[block].version()
+        self._copies.copy_in(block, slot)
