@@ -1,6 +1,6 @@
 """Trains a small language model on Python's standard library, and measures what each cache format costs it.
 
-    python -m benchmarks.kv_accuracy [--train-s SECONDS] [--tokens N] [--out FILE]
+    python -m benchmarks.kv_accuracy [--train-s SECONDS] [--tokens N] [--out FILE] [--save FOLDER]
 
 The model reads bytes. Files are either trained on or held out. The second half of the figures is of a copy in which some key
 channels are larger and the query channels that meet them smaller by as much, so that in 16 bits nothing changes.
@@ -19,8 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ullage.runtime.kv.check import check
 from ullage.runtime.kv.check.result import KVCheck, LossBudget
@@ -121,10 +123,26 @@ def planted(model: Any) -> tuple[Any, list[dict[str, int]]]:
     return other, places
 
 
-def checked(model: Any, held_out: list[bytes], *, tokens: int, context: int) -> tuple[KVCheck, float]:
-    """Check a model on stretches from all over the files that are held out; return also the seconds."""
+def stretches_of(held_out: list[bytes], *, tokens: int, context: int) -> list[bytes]:
+    """Return stretches from all over the files that are held out."""
     stretches = [text[at : at + context] for text in held_out for at in range(0, len(text) - context + 1, context)]
-    rows = [list(one) for one in stretches[:: max(1, len(stretches) * context // tokens)]]
+    return stretches[:: max(1, len(stretches) * context // tokens)]
+
+
+def save(model: Any, stretches: list[bytes], folder: Path) -> None:
+    """Write a model, a tokenizer whose tokens are bytes, and the stretches that are plain text."""
+    vocabulary = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    model.save_pretrained(folder)
+    (folder / "held_out.txt").write_bytes(b"".join(one for one in stretches if one.isascii()))
+
+
+def checked(model: Any, stretches: list[bytes], *, context: int) -> tuple[KVCheck, float]:
+    """Check a model on some stretches; return also the seconds."""
+    rows = [list(one) for one in stretches]
     begin = time.perf_counter()
     found = check(
         model,
@@ -148,6 +166,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024 if on_gpu else 256)
     parser.add_argument("--batch", type=int, default=64 if on_gpu else 10)
     parser.add_argument("--out", default=str(RESULTS))
+    parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     begin = time.perf_counter()
     torch.manual_seed(0)
@@ -155,6 +174,9 @@ def main() -> None:
     data, held_out = split()
     model = new_model(options.hidden, options.layers, options.context, device)
     trained = train(model, data, seconds=options.train_s, context=options.context, batch=options.batch)
+    stretches = stretches_of(held_out, tokens=options.tokens, context=options.context)
+    if options.save is not None:
+        save(model, stretches, options.save)
     out: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if on_gpu else f"CPU, threads: {torch.get_num_threads()}",
         "python": platform.python_version(),
@@ -175,7 +197,7 @@ def main() -> None:
     }
     other, places = planted(model)
     for name, one in (("as trained", model), (f"key channels x {OUTLIER_TIMES:g}", other)):
-        found, seconds = checked(one, held_out, tokens=options.tokens, context=options.context)
+        found, seconds = checked(one, stretches, context=options.context)
         print(f"\n== {name} ({seconds:.0f} s)\n{found}\n", flush=True)
         out.setdefault("checks", []).append({"model": name, "seconds": seconds, **found.to_json()})
     out["planted"] = {"times": OUTLIER_TIMES, "places": places}

@@ -1,14 +1,14 @@
 """Who may import whom, and what `import ullage` costs.
 
-cli
- v
-report
- v
-explain  replay  diff  doctor  plan  fleet  record  watch      each sees of the others what their __init__ exports
- v
-trace
- v
-errors  units  display <----  runtime  kernel          these two see nothing else
+cli ------------------------------------------------------+
+ v                                                        |
+report                                                    |    inside a command only
+ v                                                        |
+explain  replay  diff  doctor  plan  fleet  record  watch | each sees of the others what their __init__ exports
+ v                                                        |
+trace                                                     |
+ v                                                        v
+errors  units  display <-------------------------- runtime  kernel          these two see nothing else
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,10 @@ FLOORS = [
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 LEAVES = FLOORS[-1]
+# What runs in the user's program is started from the command line too (`ullage kv check`). It needs torch, so cli imports it
+# inside the command that was typed: no other command, and no --help, waits for torch or needs it.
 ASIDE = {"runtime", "kernel"}
+USERS_OF_ASIDE = {"cli"}
 USERS_OF_THE_CORE = FLOORS[2] | {"trace"}  # report and cli compute nothing
 ENTRANCES = {"", "__main__"}  # the package itself and `python -m ullage`: they may use every room
 
@@ -76,6 +79,8 @@ def violation(importer: str, imported: str, exported: bool) -> str | None:
         return None if user == "cli" else f"{user} imports the package that imports it"
     if used == "_core":
         return None if user in USERS_OF_THE_CORE else f"{user} reaches past trace into the compiled core"
+    if used in ASIDE and user in USERS_OF_ASIDE:
+        return None
     if user in ASIDE or used in ASIDE:
         return None if used in LEAVES else f"{user} imports {used}: runtime and kernel stand on errors and units alone"
     if FLOOR_OF[used] > FLOOR_OF[user]:
@@ -87,10 +92,10 @@ def violation(importer: str, imported: str, exported: bool) -> str | None:
     return None
 
 
-def imports_in(tree: ast.Module, importer: str, is_package: bool) -> Iterator[tuple[int, str, str | None]]:
-    """Yield line, module and name (None: the module itself) of each import, wherever it stands."""
+def imports_in(nodes: Iterable[ast.AST], importer: str, is_package: bool) -> Iterator[tuple[int, str, str | None]]:
+    """Yield line, module and name (None: the module itself) of each import among the nodes of a module's tree."""
     package = importer if is_package else importer.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name, None
@@ -112,7 +117,7 @@ def is_exported(module: str, name: str | None) -> bool:
 def violations_of(path: Path) -> list[str]:
     """Return what is wrong with the imports of one file."""
     importer, found = module_name(path), []
-    for line, module, name in imports_in(parsed(path), importer, path.name == "__init__.py"):
+    for line, module, name in imports_in(ast.walk(parsed(path)), importer, path.name == "__init__.py"):
         if module.split(".")[0] != "ullage":
             continue
         imported = f"{module}.{name}" if module == "ullage" and name else module
@@ -129,18 +134,27 @@ def is_module(name: str) -> bool:
     return name == "ullage._core" or place.is_dir() or place.with_suffix(".py").exists()
 
 
-def imports_at_import_time(tree: ast.Module) -> Iterator[str]:
-    """Yield the outermost name of each module that importing this one imports."""
+def run_at_import_time(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of a module's tree that importing it runs."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_for_types_only(node):
             continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.split(".")[0]
+        yield node
         waiting.extend(ast.iter_child_nodes(node))
+
+
+def imports_at_import_time(tree: ast.Module, importer: str = "", is_package: bool = False) -> set[str]:
+    """Return each module, and each name from one, that importing this one imports: ullage.runtime, ullage.runtime.kv."""
+    found = imports_in(run_at_import_time(tree), importer, is_package)
+    return {f"{module}.{name}" if name else module for _, module, name in found}
+
+
+def rooms_at_import_time(tree: ast.Module, importer: str, is_package: bool = False) -> set[str]:
+    """Return the rooms that importing a module imports itself."""
+    modules = imports_at_import_time(tree, importer, is_package)
+    return {room_of(module) for module in modules if module.split(".")[0] == "ullage"}
 
 
 def is_for_types_only(node: ast.AST) -> bool:
@@ -155,8 +169,30 @@ def test_imports_point_downwards() -> None:
 
 
 def test_only_runtime_imports_torch_or_triton_at_import_time() -> None:
-    users = {name for name, _, tree in package_modules() if GPU_LIBRARIES & set(imports_at_import_time(tree))}
+    users = set()
+    for name, _, tree in package_modules():
+        if GPU_LIBRARIES & {module.split(".")[0] for module in imports_at_import_time(tree)}:
+            users.add(name)
     assert {name for name in users if room_of(name) != "runtime"} == set()
+
+
+def test_the_command_line_imports_runtime_inside_its_commands_only() -> None:
+    files = [(name, path, tree) for name, path, tree in package_modules() if room_of(name) in USERS_OF_ASIDE]
+    assert files
+    eager = {name: ASIDE & rooms_at_import_time(tree, name, path.name == "__init__.py") for name, path, tree in files}
+    assert {name: rooms for name, rooms in eager.items() if rooms} == {}
+
+
+def test_the_help_of_every_command_needs_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import json, sys; from ullage.cli.main import application\n"
+        "try: application()(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    modules = json.loads(run_python(code, tmp_path).splitlines()[-1])
+    assert "ullage.cli.kv" in modules
+    assert [name for name in modules if name.split(".")[0] in {*HEAVY, "transformers"}] == []
 
 
 def test_the_core_knows_neither_python_nor_cuda_nor_torch() -> None:
@@ -188,7 +224,7 @@ def test_import_ullage_takes_less_than_its_budget(tmp_path: Path) -> None:
         ("ullage.explain.growth", "ullage"),
         ("ullage.report.text", "ullage._core"),
         ("ullage.runtime.kv", "ullage.plan"),
-        ("ullage.cli.plan", "ullage.runtime"),
+        ("ullage.report.text", "ullage.runtime"),
         ("ullage.misc.things", "ullage.errors"),
     ],
 )
@@ -203,6 +239,7 @@ def test_a_forbidden_import_is_reported(importer: str, imported: str) -> None:
         ("ullage.explain.growth", "ullage.explain.finding"),
         ("ullage.explain.growth", "ullage._core"),
         ("ullage.runtime.kv", "ullage.errors"),
+        ("ullage.cli.kv", "ullage.runtime.kv.check"),
         ("ullage", "ullage.explain"),
     ],
 )
@@ -217,7 +254,7 @@ def test_a_room_beside_may_be_used_through_its_init() -> None:
 
 def test_every_form_of_import_is_seen() -> None:
     tree = ast.parse("import ullage.cli\ndef f():\n    from ..diff import regions\nfrom . import peak\n")
-    seen = sorted(imports_in(tree, "ullage.explain.growth", is_package=False))
+    seen = sorted(imports_in(ast.walk(tree), "ullage.explain.growth", is_package=False))
     assert seen == [(1, "ullage.cli", None), (3, "ullage.diff", "regions"), (4, "ullage.explain", "peak")]
 
 
@@ -225,7 +262,21 @@ def test_an_import_inside_a_function_is_not_at_import_time() -> None:
     code = (
         "import torch.cuda\nif TYPE_CHECKING:\n    import a\nif x:\n    from b import c\ndef f():\n    import triton\n"
     )
-    assert sorted(imports_at_import_time(ast.parse(code))) == ["b", "torch"]
+    assert imports_at_import_time(ast.parse(code)) == {"b.c", "torch.cuda"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import ullage.runtime.kv",
+        "from ullage import runtime",
+        "from ..runtime.kv import KVPool",
+        "class A:\n    from ullage.runtime import kv",
+    ],
+)
+def test_an_eager_import_of_runtime_is_seen(line: str) -> None:
+    assert rooms_at_import_time(ast.parse(line), "ullage.cli.kv") == {"runtime"}
+    assert rooms_at_import_time(ast.parse(f"def f():\n    {line.splitlines()[-1].strip()}"), "ullage.cli.kv") == set()
 
 
 def test_an_include_of_python_is_seen() -> None:

@@ -21,8 +21,9 @@ _COMMANDS = {
     "diff": "What grew between two snapshots or instants",
     "report": "One page with pictures, for any browser",
     "export": "A Perfetto trace, Parquet tables, a flame graph or JSON",
+    "kv": "Which formats of a KV cache a model bears",
 }
-"""Each command, a module of this package with a function of the same name, and what the list of commands says of it."""
+"""Each command, a module of this package with a function (or a group) of its name, and what the list of commands says."""
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
@@ -42,8 +43,11 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_main)
     for name in words[:1] if words and words[0] in _COMMANDS else _COMMANDS:
-        function = getattr(import_module(f"ullage.cli.{name}"), name)
-        app.command(name, short_help=_COMMANDS[name])(function)
+        command = getattr(import_module(f"ullage.cli.{name}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, short_help=_COMMANDS[name])
+        else:
+            app.command(name, short_help=_COMMANDS[name])(command)
     return app
 
 

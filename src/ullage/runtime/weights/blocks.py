@@ -1,6 +1,7 @@
 """A model's trunk, the blocks that run one after another, and what of each can be streamed.
 
-Streamed are parameters that take no gradient, that no other module shares, and whose memory is dense. All else stays on the GPU.
+Streamed are parameters that take no gradient, that no other module shares, and whose memory is dense. All else stays on the
+GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Weight:
     @property
     def size_bytes(self) -> int:
         """Its bytes."""
-        return self.parameter.numel() * self.parameter.element_size()
+        return int(self.parameter.numel() * self.parameter.element_size())
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,8 +61,8 @@ class HostedBlock:
                 continue
             if parameter.dtype != home.dtype or parameter.shape != home.shape:
                 raise RuntimeMemoryError(
-                    f"{self.block.name}.{weight.name} became {parameter.dtype} {tuple(parameter.shape)} while it is streamed as "
-                    f"{home.dtype} {tuple(home.shape)}: unstream() the model first"
+                    f"{self.block.name}.{weight.name} became {parameter.dtype} {tuple(parameter.shape)} while it is streamed "
+                    f"as {home.dtype} {tuple(home.shape)}: unstream() the model first"
                 )
             home.copy_(parameter.data)
             parameter.data = home

@@ -1,7 +1,7 @@
 """What streaming will cost, before anything runs: which blocks stay, how many bytes move, and how long a step takes.
 
-A step is simulated by the rules that `ring` follows: copies one after another, each when the buffer that it goes to was used for
-the last time; a block runs when the one before it has, and its copy is there.
+A step is simulated by the rules that `ring` follows: copies one after another, each when the buffer that it goes to was used
+for the last time; a block runs when the one before it has, and its copy is there.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def plan_stream(
 ) -> StreamPlan:
     """Choose which blocks stay on the GPU.
 
-    As many stay as fit. The first is among them where one is: while it runs, the next is copied. The others are spread evenly, so
-    that between two streamed blocks there is as much to compute as there can be.
+    As many stay as fit. The first is among them where one is: while it runs, the next is copied. The others are spread evenly,
+    so that between two streamed blocks there is as much to compute as there can be.
 
     Args:
         block_bytes: The bytes of each block, in the order in which they run.

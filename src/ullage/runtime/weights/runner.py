@@ -33,7 +33,6 @@ class BlockRunner:
         self._version = 0
         self._saving: Any = None
 
-    @torch._dynamo.disable
     def before(self, module: nn.Module, args: Any) -> None:
         """Lend the weights.
 
@@ -57,7 +56,6 @@ class BlockRunner:
             self._saving = torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack)
             self._saving.__enter__()
 
-    @torch._dynamo.disable
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
         """Take the weights back; also when the block raised."""
         if self._slot is None:

@@ -53,6 +53,8 @@ class SavedWeights:
         self._block, self._begin, self._end = block, buffer.data_ptr(), buffer.data_ptr() + buffer.numel()
         self._version, self._read = version, read
         around = torch._C._autograd._top_saved_tensors_default_hooks(False)
+        self._pack_other: Callable[[Any], Any]
+        self._unpack_other: Callable[[Any], Any]
         self._pack_other, self._unpack_other = around or (_same, _same)
 
     def pack(self, tensor: torch.Tensor) -> Any:

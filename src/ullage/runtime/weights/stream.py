@@ -176,16 +176,16 @@ class StreamedModel:
 
     def _hook(self) -> None:
         first, last = self._blocks[0].module, self._blocks[-1].module
-        self._hooks.append(first.register_forward_pre_hook(self._begin))
+        unseen = torch._dynamo.disable  # a block may be compiled with its hooks, and these are not to be
+        self._hooks.append(first.register_forward_pre_hook(unseen(self._begin)))
         if self._ring is not None:
             for number, one in enumerate(self._hosted):
                 runner = BlockRunner(number, self._hosted, self._ring, self._slots)
                 module = one.block.module
-                self._hooks.append(module.register_forward_pre_hook(runner.before))
-                self._hooks.append(module.register_forward_hook(runner.after, always_call=True))
-        self._hooks.append(last.register_forward_hook(self._end))
+                self._hooks.append(module.register_forward_pre_hook(unseen(runner.before)))
+                self._hooks.append(module.register_forward_hook(unseen(runner.after), always_call=True))
+        self._hooks.append(last.register_forward_hook(unseen(self._end)))
 
-    @torch._dynamo.disable
     def _begin(self, module: nn.Module, args: Any) -> None:
         if torch._C._current_graph_task_id() != -1:  # a pass backwards runs the block once more
             return
@@ -195,7 +195,6 @@ class StreamedModel:
                 one.take_changes()
             self._ring.begin()
 
-    @torch._dynamo.disable
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch._C._current_graph_task_id() == -1:
             self._clock.stop()
