@@ -69,13 +69,13 @@ def append_kv(
         return
     form = layout.format
     strides = (k_TKD.stride(0), k_TKD.stride(1), table.stride(0), layout.page_bytes)
-    tensors = (k_TKD, v_TKD, pages, table, rows, positions, _signs(layout.head_dim, str(pages.device)))
+    tensors = (k_TKD, v_TKD, pages, table, rows, positions, hadamard_signs(layout.head_dim, str(pages.device)))
     append_kernel[(-(-num_tokens // _BLOCK_T), layout.num_kv_heads)](
         *tensors,
         num_tokens,
         *strides,
-        _rotate_scale(layout),
-        **_constants(layout),
+        rotation_scale(layout),
+        **page_constants(layout),
         ROTATE_K=form.rotates_keys,
         ROTATE_V=form.rotates_values,
         BLOCK_T=_BLOCK_T,
@@ -129,7 +129,7 @@ def decode_attention(
     config = config or _known_config(layout, num_batch, num_heads, table.shape[1], q_BHD.device)
     sees = {"scale": scale, "softcap": softcap, "window": window}
     part, lse = _decode_parts(q_BHD, pages, layout, table, lengths, sees, config)
-    return _merged(part, lse, layout, q_BHD.dtype)
+    return merged_parts(part, lse, layout, q_BHD.dtype, rotate=layout.format.rotates_values)
 
 
 def _decode_parts(
@@ -150,45 +150,48 @@ def _decode_parts(
     lse = torch.empty((num_batch, num_heads, splits), dtype=torch.float32, device=q_BHD.device)
     strides = (q_BHD.stride(0), q_BHD.stride(1), table.stride(0), layout.page_bytes)
     decode_part_kernel[(num_batch * layout.num_kv_heads, splits)](
-        *(q_BHD, pages, table, lengths, _signs(dim, str(pages.device)), part, lse),
+        *(q_BHD, pages, table, lengths, hadamard_signs(dim, str(pages.device)), part, lse),
         *strides,
-        *(sees["scale"], sees["softcap"], sees["window"], _rotate_scale(layout), splits),
-        **_constants(layout),
+        *(sees["scale"], sees["softcap"], sees["window"], rotation_scale(layout), splits),
+        **page_constants(layout),
         QUERIES=queries,
         HAS_ZERO=layout.format.has_zero,
         ROTATE=layout.format.rotates_keys,
         SOFTCAP=sees["softcap"] > 0,
         WINDOW=sees["window"] > 0,
-        BLOCK_Q=max(8, _power_of_two(queries)),
+        BLOCK_Q=max(8, power_of_two(queries)),
         STAGES=config.num_stages,
         num_warps=config.num_warps,
     )
     return part, lse
 
 
-def _merged(part: torch.Tensor, lse: torch.Tensor, layout: PageLayout, dtype: torch.dtype) -> torch.Tensor:
+def merged_parts(
+    part: torch.Tensor, lse: torch.Tensor, layout: PageLayout, dtype: torch.dtype, *, rotate: bool
+) -> torch.Tensor:
+    """Join parts, float32 [B, H, S, D], by the logarithms of their weights, [B, H, S], and turn them back if `rotate`."""
     from ullage.runtime.kv.decode_kernel import merge_kernel
 
     num_batch, num_heads, splits, dim = part.shape
     out = torch.empty((num_batch, num_heads, dim), dtype=dtype, device=part.device)
     merge_kernel[(num_batch * num_heads,)](
-        *(part, lse, _signs(dim, str(part.device)), out, splits, _rotate_scale(layout)),
+        *(part, lse, hadamard_signs(dim, str(part.device)), out, splits, rotation_scale(layout)),
         D=dim,
-        P=_power_of_two(dim),
-        ROTATE=layout.format.rotates_values,
-        BLOCK_S=_power_of_two(splits),
+        P=power_of_two(dim),
+        ROTATE=rotate,
+        BLOCK_S=power_of_two(splits),
     )
     return out
 
 
-def _constants(layout: PageLayout) -> dict[str, Any]:
-    """Return what both kernels know of a page when they are compiled."""
+def page_constants(layout: PageLayout) -> dict[str, Any]:
+    """Return what all kernels know of a page when they are compiled."""
     half = layout.head_dim // 2
     return {
         "HEADS": layout.num_kv_heads,
         "D": layout.head_dim,
         "D2": half,
-        "P2": _power_of_two(half),
+        "P2": power_of_two(half),
         "PAGE": layout.page_tokens,
         "CODE_BYTES": layout.code_bytes,
         "GROUPS": layout.num_groups,
@@ -198,7 +201,7 @@ def _constants(layout: PageLayout) -> dict[str, Any]:
     }
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """Return the least power of two that is not below a number."""
     return 1 << (number - 1).bit_length()
 
@@ -261,10 +264,11 @@ def _store(device: torch.device) -> ConfigStore:
 
 
 @cache
-def _signs(head_dim: int, device: str) -> torch.Tensor:
+def hadamard_signs(head_dim: int, device: str) -> torch.Tensor:
     """Return the block-Hadamard matrix without its scale: -1, 0 and 1, exact in float16."""
     return (hadamard(head_dim) * hadamard_block(head_dim) ** 0.5).round().half().to(device)
 
 
-def _rotate_scale(layout: PageLayout) -> float:
+def rotation_scale(layout: PageLayout) -> float:
+    """Return what signs are multiplied by for the block-Hadamard matrix."""
     return float(hadamard_block(layout.head_dim) ** -0.5)

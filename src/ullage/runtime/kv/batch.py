@@ -13,12 +13,12 @@ Shapes: B sequences, Q new columns, C columns, T new tokens.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from ullage.errors import RuntimeMemoryError
+from ullage.runtime.kv.forward_pass import ForwardPass, shown_by
 from ullage.runtime.kv.tables import StepTables
 
 if TYPE_CHECKING:
@@ -28,94 +28,6 @@ if TYPE_CHECKING:
     from ullage.runtime.kv.pool import KVPool, Sequence
 
 _HALF_WAY = "the forward pass before stopped half way: reset() the cache, or crop() to before it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForwardPass:
-    """What all layers share of one forward pass.
-
-    Attributes:
-        num_past: The columns before it.
-        num_new: Its columns.
-        past_held: Which of those before are held, bool [B, num_past] on the host; None: all.
-        new_held: The same of its own, bool [B, num_new].
-        tokens: The tokens of each sequence, its own included.
-        table: The sequences' pages, int32 [B, pages].
-        lengths: `tokens` where the pages are, int32 [B].
-        rows: The sequence of each new token, int32 [T].
-        positions: The place of each in its sequence, int32 [T].
-        kept: The place of each among the B * Q new columns, int64 [T]; None: all of them.
-        looked_at: By a mask's id and a window, the mask (which keeps its id its own) and what `shows_all` found.
-    """
-
-    num_past: int
-    num_new: int
-    past_held: torch.Tensor | None
-    new_held: torch.Tensor | None
-    tokens: list[int]
-    table: torch.Tensor
-    lengths: torch.Tensor
-    rows: torch.Tensor
-    positions: torch.Tensor
-    kept: torch.Tensor | None
-    looked_at: dict[tuple[int, int], tuple[torch.Tensor, bool]] = field(default_factory=dict)
-
-    @property
-    def num_columns(self) -> int:
-        """The columns before it and its own."""
-        return self.num_past + self.num_new
-
-    def held(self, num_columns: int) -> torch.Tensor | None:
-        """Return which of the last columns, its own included, are held, bool [B, num_columns]; None: all."""
-        if self.past_held is None and self.new_held is None:
-            return None
-        pairs = ((self.past_held, self.num_past), (self.new_held, self.num_new))
-        both = [
-            torch.ones((len(self.tokens), count), dtype=torch.bool) if held is None else held for held, count in pairs
-        ]
-        return torch.cat(both, 1)[:, self.num_columns - num_columns :]
-
-    def shows_all(self, mask: torch.Tensor | None, window: int) -> bool:
-        """Tell whether a mask of one query shows each sequence all tokens that it holds, or a window of the last of them.
-
-        Args:
-            mask: [B, 1, 1, C], bool or to be added to scores; None shows all.
-            window: How many tokens; 0: all.
-
-        Cost: waits for the GPU once for each mask; what transformers makes without padding is None.
-        """
-        if mask is None:
-            return True
-        known = self.looked_at.get((id(mask), window))
-        if known is None:
-            held = self.held(mask.shape[-1])
-            shown = _shown(mask).expand(len(self.tokens), -1, -1, -1)[:, 0, -1].cpu()
-            counts = (shown if held is None else shown & held).sum(1).tolist()
-            is_new = [True] * len(counts) if self.new_held is None else self.new_held[:, -1].tolist()
-            wanted = [min(tokens, window or tokens) for tokens in self.tokens]
-            same = all(count == want or not new for count, want, new in zip(counts, wanted, is_new, strict=True))
-            known = self.looked_at[id(mask), window] = (mask, same and mask.shape[1] == 1)
-        return known[1]
-
-    def without_padding(self, mask: torch.Tensor | None, num_columns: int) -> torch.Tensor | None:
-        """Return a mask that hides the columns that are not held, whatever the model's own shows of them.
-
-        Args:
-            mask: [B, 1, Q, C], bool or to be added to scores; None where one query sees all.
-            num_columns: C.
-
-        Raises:
-            RuntimeMemoryError: Several queries over a history came without a mask.
-        """
-        if mask is None and self.num_new > 1:
-            raise RuntimeMemoryError(f"{self.num_new} new columns over {self.num_past} others came without a mask")
-        held = self.held(num_columns)
-        if held is None:
-            return mask
-        shown = held[:, None, None].to(self.table.device)
-        if mask is None:
-            return shown
-        return mask & shown if mask.dtype == torch.bool else mask.masked_fill(~shown, torch.finfo(mask.dtype).min)
 
 
 class Batch:
@@ -296,6 +208,10 @@ class Batch:
             rows=rows,
             positions=positions,
             kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(self.pool.device),
+            starts=None if num_new == 1 else torch.tensor([0, *counts]).cumsum(0).int().to(self.pool.device),
+            past=None
+            if num_new == 1
+            else tables.lengths - torch.tensor(counts, dtype=torch.int32).to(self.pool.device),
         )
         self.num_columns += num_new
         self._held = self._pass.held(self.num_columns)
@@ -317,15 +233,10 @@ def _places(counts: list[int], tokens: list[int]) -> tuple[torch.Tensor, torch.T
     return rows.int(), (firsts[rows] + torch.arange(len(rows))).int()
 
 
-def _shown(mask: torch.Tensor) -> torch.Tensor:
-    """Return where a mask shows a column: bool, from bool or from what is added to scores."""
-    return mask if mask.dtype == torch.bool else mask == 0
-
-
 def _held_by(mask: torch.Tensor | None, num_batch: int, num_new: int) -> torch.Tensor | None:
     """Return which new columns see themselves, bool [B, num_new] on the host; None: all."""
     if mask is None:
         return None
-    own = _shown(mask)[:, 0, :, mask.shape[-1] - num_new :].diagonal(dim1=-2, dim2=-1)
+    own = shown_by(mask)[:, 0, :, mask.shape[-1] - num_new :].diagonal(dim1=-2, dim2=-1)
     held = own.expand(num_batch, -1).cpu()
     return None if bool(held.all()) else held

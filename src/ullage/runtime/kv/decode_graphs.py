@@ -20,7 +20,7 @@ from ullage.runtime.kv.transformers_cache import PagedCache
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ullage.runtime.kv.batch import ForwardPass
+    from ullage.runtime.kv.forward_pass import ForwardPass
 
 _CACHE_NAMES = ("cache", "past_key_values")
 _UNDERSTOOD = {

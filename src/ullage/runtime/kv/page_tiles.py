@@ -153,6 +153,42 @@ def scale_and_zero(ptr, offs_n, is_there, MASKED: tl.constexpr):
 
 
 @triton.jit
+def decoded(codes, scale, zero, KIND: tl.constexpr, HAS_ZERO: tl.constexpr):
+    """Turn codes, as the halves above have them, into the values that they stand for, float16."""
+    if KIND >= 2:
+        codes = (codes * 4096.0) * 4096.0  # both exact, where UNITS itself is beyond float16
+    values = codes * scale.to(tl.float16)
+    if HAS_ZERO:
+        values += zero.to(tl.float16)
+    return values
+
+
+@triton.jit
+def decoded_tiles(
+    k_ptr, v_ptr, params, offs_n, is_there, PARAMS: tl.constexpr, PAGE: tl.constexpr, CODE_BYTES: tl.constexpr,
+    GROUPS: tl.constexpr, D2: tl.constexpr, P2: tl.constexpr, KIND: tl.constexpr, HAS_ZERO: tl.constexpr,
+    MASKED: tl.constexpr, FAST: tl.constexpr,
+):
+    """Load a page's codes of one head as the values that they stand for: keys and values as halves [N, P2]."""
+    offs_d = tl.arange(0, P2)
+    in_dim = offs_d < D2
+    PADDED: tl.constexpr = P2 != D2
+    k0, k1 = key_halves(k_ptr, offs_n, offs_d, in_dim, is_there, CODE_BYTES, D2, KIND, MASKED, PADDED, FAST)
+    v0, v1 = value_halves(v_ptr, offs_n, offs_d, in_dim, is_there, PAGE, CODE_BYTES, D2, KIND, MASKED, PADDED, FAST)
+    ks0, kz0 = scale_and_zero(params, offs_n, is_there, MASKED)
+    vs0, vz0 = scale_and_zero(params + PARAMS, offs_n, is_there, MASKED)
+    ks1, kz1, vs1, vz1 = ks0, kz0, vs0, vz0
+    if GROUPS == 2:
+        ks1, kz1 = scale_and_zero(params + 2 * PAGE, offs_n, is_there, MASKED)
+        vs1, vz1 = scale_and_zero(params + PARAMS + 2 * PAGE, offs_n, is_there, MASKED)
+    k0 = decoded(k0, ks0[:, None], kz0[:, None], KIND, HAS_ZERO)
+    k1 = decoded(k1, ks1[:, None], kz1[:, None], KIND, HAS_ZERO)
+    v0 = tl.trans(decoded(v0, vs0[None, :], vz0[None, :], KIND, HAS_ZERO))
+    v1 = tl.trans(decoded(v1, vs1[None, :], vz1[None, :], KIND, HAS_ZERO))
+    return k0, k1, v0, v1
+
+
+@triton.jit
 def rotation_signs(h_ptr, offs_d, in_dim, D: tl.constexpr, D2: tl.constexpr):
     """Load the block-Hadamard matrix's signs, as the four blocks that take halves of vectors to halves, [P2, P2] each."""
     square = in_dim[:, None] & in_dim[None, :]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ullage.errors import PageAccountError, RuntimeMemoryError
+from ullage.errors import PageAccountError
 from ullage.runtime.kv.formats import KVFormat, PageLayout
+from ullage.runtime.kv.page_memory import PageMemory
 from ullage.runtime.kv.pages import PageAllocator
 from ullage.runtime.kv.plan import plan_tokens
 
@@ -58,6 +59,7 @@ class Sequence:
     num_tokens: int = 0
     is_freed: bool = False
     host: list[torch.Tensor] | None = None
+    arrives: torch.cuda.Event | None = None  # when pages that were prefetched are there; nobody has waited for it yet
 
     @property
     def is_swapped_out(self) -> bool:
@@ -115,7 +117,7 @@ class KVPool:
         if num_pages < 1:
             raise ValueError(f"no page fits: one takes {bytes_per_page:,} bytes over all layers")
         self.pages = PageAllocator(num_pages)
-        self._layers = _allocate(self.layouts, num_pages, self.device)
+        self._memory = PageMemory(self.layouts, num_pages, self.device)
         self._sequences: list[Sequence] = []
 
     plan = staticmethod(plan_tokens)
@@ -127,7 +129,7 @@ class KVPool:
 
     def layer(self, index: int) -> torch.Tensor:
         """Return a layer's pages, uint8 [num_pages, page_bytes]."""
-        return self._layers[index]
+        return self._memory.layers[index]
 
     # --- sequences ---
 
@@ -222,6 +224,8 @@ class KVPool:
             PageAccountError: It was freed before, or is another pool's.
         """
         self._own(sequence)
+        if sequence.arrives is not None:
+            self._usable(sequence)  # its pages are not handed on before the copies to them are done
         self.pages.release(sequence.pages)
         sequence.pages, sequence.num_tokens, sequence.host, sequence.is_freed = [], 0, None, True
         self._sequences.remove(sequence)
@@ -237,15 +241,12 @@ class KVPool:
         Cost: waits for the copy.
         """
         self._usable(sequence)
-        rows = torch.tensor(sequence.pages, dtype=torch.long, device=self.device)
-        sequence.host = [_to_host(layer[rows]) for layer in self._layers]
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+        sequence.host = self._memory.to_host(sequence.pages)
         self.pages.release(sequence.pages)
         sequence.pages = []
 
     def swap_in(self, sequence: Sequence) -> None:
-        """Bring a sequence's pages back. The copies run on the current stream, so a side stream makes this a prefetch.
+        """Bring a sequence's pages back, by copies on the current stream.
 
         Raises:
             OutOfPagesError: There are too few free pages; it stays in host memory.
@@ -255,10 +256,19 @@ class KVPool:
         if sequence.host is None:
             raise PageAccountError("the sequence is not swapped out")
         pages = self.pages.take(self._pages_for(sequence.num_tokens), "bringing back a sequence")
-        rows = torch.tensor(pages, dtype=torch.long, device=self.device)
-        for layer, saved in zip(self._layers, sequence.host, strict=True):
-            layer[rows] = saved.to(self.device, non_blocking=True)
+        self._memory.from_host(sequence.host, pages)
         sequence.pages, sequence.host = pages, None
+
+    def prefetch(self, sequence: Sequence) -> None:
+        """Bring a sequence's pages back beside what runs; whoever uses the sequence next waits for them, on the GPU alone.
+
+        Raises:
+            OutOfPagesError: There are too few free pages; it stays in host memory.
+            PageAccountError: It was freed, is another pool's, or is not swapped out.
+        """
+        with self._memory.aside() as arrives:
+            self.swap_in(sequence)
+        sequence.arrives = arrives
 
     # --- what kernels read ---
 
@@ -336,6 +346,9 @@ class KVPool:
         self._own(sequence)
         if sequence.is_swapped_out:
             raise PageAccountError("the sequence is swapped out: bring it back first")
+        if sequence.arrives is not None:
+            torch.cuda.current_stream(self.device).wait_event(sequence.arrives)
+            sequence.arrives = None
 
     def _writes_to_shared(self, sequence: Sequence, writers: dict[int, int]) -> bool:
         """Tell whether appending must copy the last page; `writers` counts those that have left a page so far."""
@@ -350,32 +363,6 @@ class KVPool:
 
     def _copy_last(self, sequence: Sequence, new: int) -> None:
         old = sequence.pages[-1]
-        for layer in self._layers:
-            layer[new].copy_(layer[old])
+        self._memory.copy_page(old, new)
         sequence.pages[-1] = new
         self.pages.release([old])
-
-
-def _allocate(layouts: List[PageLayout], num_pages: int, device: torch.device) -> list[torch.Tensor]:
-    """Allocate once for each layout, and return each layer's part."""
-    groups: dict[PageLayout, list[int]] = {}
-    for index, layout in enumerate(layouts):
-        groups.setdefault(layout, []).append(index)
-    layers: list[torch.Tensor] = [torch.empty(0)] * len(layouts)
-    for layout, indices in groups.items():
-        try:
-            whole = torch.empty((len(indices), num_pages, layout.page_bytes), dtype=torch.uint8, device=device)
-        except torch.OutOfMemoryError as error:
-            size = len(indices) * num_pages * layout.page_bytes
-            raise RuntimeMemoryError(f"the pool's {size:,} bytes do not fit: {error}") from None
-        for place, index in enumerate(indices):
-            layers[index] = whole[place]
-    return layers
-
-
-def _to_host(pages: torch.Tensor) -> torch.Tensor:
-    if pages.device.type != "cuda":
-        return pages.clone()
-    host = torch.empty(pages.shape, dtype=pages.dtype, pin_memory=True)
-    host.copy_(pages, non_blocking=True)
-    return host

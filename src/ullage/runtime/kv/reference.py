@@ -14,6 +14,8 @@ from ullage.runtime.kv.rounding import Codes, decode, encode
 if TYPE_CHECKING:
     from ullage.runtime.kv.formats import PageLayout
 
+_QUERIED = 256  # new tokens whose scores are held at a time
+
 
 def append_reference(
     k_TKD: torch.Tensor,
@@ -93,6 +95,46 @@ def decode_reference(
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
         out[batch] = torch.einsum("ht,htd->hd", scores.softmax(-1), v_KTD).to(out.dtype)
+    return out
+
+
+def prefill_reference(
+    q_THD: torch.Tensor,
+    k_TKD: torch.Tensor,
+    v_TKD: torch.Tensor,
+    pages: torch.Tensor,
+    layout: PageLayout,
+    table: torch.Tensor,
+    starts: torch.Tensor,
+    past: torch.Tensor,
+    *,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> torch.Tensor:
+    """Attend with new tokens over what pages hold and over each other; as `prefill.prefill_attention`."""
+    out = torch.zeros_like(q_THD)
+    bounds = starts.tolist()
+    for row, held in enumerate(past.tolist()):
+        begin, end = bounds[row], bounds[row + 1]
+        first = max(held + 1 - window, 0) if window else 0
+        history = read_reference(pages, layout, table[row], min(first, held), held)
+        k_CKD, v_CKD = (
+            torch.cat([old, new[begin:end].float()]) for old, new in zip(history, (k_TKD, v_TKD), strict=True)
+        )
+        position_C = torch.arange(held + end - begin - len(k_CKD), held + end - begin, device=q_THD.device)
+        for at in range(begin, end, _QUERIED):
+            q_QHD = q_THD[at : min(at + _QUERIED, end)].float()
+            q_QKGD = q_QHD.unflatten(1, (layout.num_kv_heads, -1))
+            scores = torch.einsum("qkgd,ckd->kgqc", q_QKGD, k_CKD) * scale
+            if softcap:
+                scores = softcap * torch.tanh(scores / softcap)
+            position_Q1 = torch.arange(held + at - begin, held + at - begin + len(q_QHD), device=q_THD.device)[:, None]
+            is_seen = position_C <= position_Q1
+            if window:
+                is_seen &= position_C > position_Q1 - window
+            weights = scores.masked_fill(~is_seen, -torch.inf).softmax(-1)
+            out[at : at + len(q_QHD)] = torch.einsum("kgqc,ckd->qkgd", weights, v_CKD).flatten(1, 2).to(out.dtype)
     return out
 
 

@@ -2,7 +2,8 @@
 
 A model stores by `Cache.update` and attends by a function that it looks up by name. `cache_for` gives it a function of ours:
 keys that come from a `PagedCache` are known by a mark that `update` left on them; with any other keys the function does what
-the one before it did. Decoding reads pages; all else reads the history back and leaves attending to the function before.
+the one before it did. A prompt is left to the function before; what comes after it attends to pages. Where a model asks for
+more than that (weights, masks with holes), the history is read back, and attending left to the function before.
 
 Columns are what the model counts, padding included; pages hold none of it (see `batch`).
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as List
 from contextlib import contextmanager
 from functools import partial
@@ -23,17 +24,17 @@ from typing import Any
 import torch
 
 from ullage.errors import RuntimeMemoryError, UllageError
-from ullage.runtime.kv.attention import append_kv, decode_attention
-from ullage.runtime.kv.batch import Batch, ForwardPass
+from ullage.runtime.kv.batch import Batch
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.pool import KVPool
-from ullage.runtime.kv.reference import read_reference
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
-    from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+    from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    from ullage.runtime.kv.paged_layer import MARK, Attention, PagedLayer
 except ImportError as error:
     raise UllageError(
         f"a cache for transformers needs transformers 5.24 or newer ({error}): pip install 'ullage[transformers]'"
@@ -41,151 +42,6 @@ except ImportError as error:
 
 _PREFIX = "ullage_paged_"
 _BASES = ("sdpa", "eager")  # the functions that ours stands before
-_MARK = "ullage_paged_layer"  # on keys: the layer that they belong to
-_EXTRAS = ("s_aux", "position_bias", "head_mask")  # what a model may ask of attention and pages are not read with
-
-Attention = Callable[..., tuple[torch.Tensor, Any]]
-
-
-class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not seen by mypy
-    """A layer of a `PagedCache`. It hands the model its own new keys and values back; attention stores them."""
-
-    is_croppable = True
-
-    def __init__(self, batch: Batch, index: int, window: int) -> None:
-        """Make a layer.
-
-        Args:
-            batch: The sequences, which all layers share.
-            index: Its number.
-            window: How many of the last tokens it sees; 0: all.
-        """
-        super().__init__()
-        self.is_initialized = True
-        self.is_sliding = window > 0
-        self._batch, self._index, self._window = batch, index, window
-        self._pages, self._layout = batch.pool.layer(index), batch.pool.layouts[index]
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the pages are there."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mark new keys as this layer's, and return them and the values as they are.
-
-        Args:
-            key_states: [B, K, Q, D].
-            value_states: The same.
-            args: Not used.
-            kwargs: Not used.
-
-        Raises:
-            RuntimeMemoryError: They do not fit the pages, or those before never came to attention.
-        """
-        wanted = (self._layout.num_kv_heads, self._layout.head_dim)
-        for states in (key_states, value_states):
-            if (states.shape[1], states.shape[3]) != wanted or states.device != self._pages.device:
-                raise RuntimeMemoryError(
-                    f"layer {self._index} has {states.shape[1]} KV heads of {states.shape[3]} on {states.device}, "
-                    f"the pages {wanted[0]} of {wanted[1]} on {self._pages.device}"
-                )
-        if self._index in self._batch.waiting:
-            raise RuntimeMemoryError(
-                f"the keys of layer {self._index} never came to ullage's attention: the model is not the one that the cache "
-                "is for, or its attention implementation was changed; make the cache again with cache_for(model)"
-            )
-        setattr(key_states, _MARK, self)
-        self._batch.waiting.add(self._index)
-        return key_states, value_states
-
-    def attend(
-        self,
-        attention: Attention,
-        module: Any,
-        q_BHQD: torch.Tensor,
-        k_BKQD: torch.Tensor,
-        v_BKQD: torch.Tensor,
-        mask: torch.Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[torch.Tensor, Any]:
-        """Store new keys and values, and attend over them and all that is held.
-
-        Args:
-            attention: The function before ours.
-            module: The model's attention module.
-            q_BHQD: Queries.
-            k_BKQD: New keys.
-            v_BKQD: New values.
-            mask: As the function before takes it: None, bool, or to be added to scores, [B, 1, Q, C].
-            options: What else the model says: scaling, softcap and so on.
-
-        Returns:
-            [B, Q, H, D], and what the function before returns beside it.
-
-        Raises:
-            OutOfPagesError: There are too few pages; nothing changed.
-            RuntimeMemoryError: The mask has another shape; or see `Batch.enter`.
-        """
-        self._batch.waiting.discard(self._index)
-        num_batch, _, num_new, _ = q_BHQD.shape
-        if mask is not None and (mask.ndim != 4 or mask.shape[-1] < num_new):
-            raise RuntimeMemoryError(f"pages are read with masks [B, 1, Q, C], and this one is {tuple(mask.shape)}")
-        step = self._batch.enter(self._index, num_batch, num_new, mask)
-        self._append(step, k_BKQD, v_BKQD)
-        if not step.num_past:
-            return attention(module, q_BHQD, k_BKQD, v_BKQD, mask, **options)
-        if num_new == 1 and _is_plain(options) and step.shows_all(mask, self._window):
-            out_BHD = decode_attention(
-                *(q_BHQD[:, :, 0], self._pages, self._layout, step.table, step.lengths),
-                scale=options.get("scaling"),
-                softcap=options.get("softcap") or 0.0,
-                window=self._window,
-            )
-            return out_BHD.unsqueeze(1), None
-        num_columns = step.num_columns if mask is None else mask.shape[-1]
-        k_old, v_old = self._history(step, num_columns - num_new, k_BKQD)
-        k_BKCD, v_BKCD = torch.cat([k_old, k_BKQD], 2), torch.cat([v_old, v_BKQD], 2)
-        return attention(module, q_BHQD, k_BKCD, v_BKCD, step.without_padding(mask, num_columns), **options)
-
-    def _append(self, step: ForwardPass, k_BKQD: torch.Tensor, v_BKQD: torch.Tensor) -> None:
-        k_TKD, v_TKD = (states.detach().transpose(1, 2).flatten(0, 1) for states in (k_BKQD, v_BKQD))
-        if step.kept is not None:
-            k_TKD, v_TKD = k_TKD[step.kept], v_TKD[step.kept]
-        if len(k_TKD):
-            append_kv(k_TKD, v_TKD, self._pages, self._layout, step.table, step.rows, step.positions)
-
-    def _history(self, step: ForwardPass, num_columns: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read the last columns before a pass, [B, K, num_columns, D]; padding is zero."""
-        if num_columns > step.num_past:
-            raise RuntimeMemoryError(f"a mask shows {num_columns} columns before, where there are {step.num_past}")
-        shape = (like.shape[0], like.shape[1], num_columns, like.shape[3])
-        k_BKCD, v_BKCD = like.new_zeros(shape), like.new_zeros(shape)
-        skipped = step.num_past - num_columns
-        for row in range(like.shape[0]):
-            first, count, where = skipped, num_columns, torch.ones(num_columns, dtype=torch.bool)
-            if step.past_held is not None:
-                where = step.past_held[row, skipped:]
-                first, count = int(step.past_held[row, :skipped].sum()), int(where.sum())
-            k_TKD, v_TKD = read_reference(self._pages, self._layout, step.table[row], first, first + count)
-            places = where.nonzero().flatten().to(like.device)
-            k_BKCD[row, :, places] = k_TKD.transpose(0, 1).to(like.dtype)
-            v_BKCD[row, :, places] = v_TKD.transpose(0, 1).to(like.dtype)
-        return k_BKCD, v_BKCD
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many columns a mask has, and which is its first."""
-        past = self.get_seq_length()
-        skipped = max(past - self._window + 1, 0) if self._window else 0
-        return past - skipped + query_length, skipped
-
-    def get_seq_length(self) -> int:
-        """Return the columns so far."""
-        return self._batch.columns_of[self._index]
-
-    def get_max_length(self) -> int:
-        """Return -1: the pool's pages are the limit, for all sequences together."""
-        return -1
 
 
 class PagedCache(Cache):  # type: ignore[misc]
@@ -367,16 +223,10 @@ def _paged_attention(
     attention = attention or getattr(sys.modules[type(module).__module__], f"{base}_attention_forward", None)
     if attention is None:
         raise RuntimeMemoryError(f"{type(module).__name__} has no {base} attention that could be called")
-    layer: PagedLayer | None = getattr(key, _MARK, None)
+    layer: PagedLayer | None = getattr(key, MARK, None)
     if layer is None:
         return attention(module, query, key, value, attention_mask, **options)
     return layer.attend(attention, module, query, key, value, attention_mask, options)
-
-
-def _is_plain(options: dict[str, Any]) -> bool:
-    """Tell whether decoding does all that a model asks of attention."""
-    is_asked = options.get("dropout") or options.get("output_attentions")
-    return not is_asked and all(options.get(name) is None for name in _EXTRAS)
 
 
 class _Maskless(threading.local):

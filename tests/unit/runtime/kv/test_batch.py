@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ullage.errors import OutOfPagesError, RuntimeMemoryError
 from ullage.runtime.kv import KVPool
-from ullage.runtime.kv.batch import Batch, ForwardPass
+from ullage.runtime.kv.batch import Batch
+from ullage.runtime.kv.forward_pass import ForwardPass
 
 PAGE = 16
 
@@ -133,3 +134,37 @@ def test_a_batch_does_what_lists_of_columns_do(actions: list[tuple]) -> None:  #
         assert batch.pool.account() == ""
     batch.clear()
     assert batch.pool.stats().num_free == 64
+
+
+def test_several_queries_are_shown_all_where_each_sees_what_is_held_up_to_it() -> None:
+    batch = batch_of()
+    past = [[False, True, True], [True, True, True]]
+    batch.enter(0, 2, 3, mask_of(past))
+    mask = mask_of([[True, True], [True, True]], past)
+    step = batch.enter(0, 2, 2, mask)
+    assert step.shows_all(mask, 0)
+    assert step.shows_all(torch.where(mask, 0.0, torch.finfo(torch.float32).min), 0)
+    with_padding = mask.clone()
+    with_padding[0, 0, :, 0] = True  # what it shows of padding does not count
+    assert step.shows_all(with_padding, 0)
+    for query, column in ((0, 1), (1, 3)):
+        hole = mask.clone()
+        hole[0, 0, query, column] = False
+        assert not step.shows_all(hole, 0)
+    ahead = mask.clone()
+    ahead[1, 0, 0, 4] = True
+    assert not step.shows_all(ahead, 0)
+    assert not step.shows_all(None, 0)
+
+
+def test_several_queries_see_through_a_window_of_tokens() -> None:
+    batch = batch_of()
+    batch.enter(0, 1, 4, None)
+    columns = torch.arange(6)
+    distance = columns[4:, None] - columns
+    windowed = ((distance >= 0) & (distance < 3))[None, None]
+    step = batch.enter(0, 1, 2, windowed)
+    assert step.shows_all(windowed, 3)
+    assert step.shows_all(windowed[..., 2:], 3)  # as transformers makes it: without the columns that nobody sees
+    assert not step.shows_all(windowed[..., 2:].clone(), 4)
+    assert not step.shows_all(windowed.clone(), 0)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from tests.unit.runtime.kv.conftest import DEVICE
 from ullage.errors import OutOfPagesError, PageAccountError
 from ullage.runtime.kv import KVFormat, KVPool, Sequence
 
@@ -102,6 +103,28 @@ def test_a_swapped_sequence_comes_back_with_what_it_held() -> None:
     pool.free(other)
     pool.swap_in(one)
     assert [pool.layer(1)[page][0].item() for page in one.pages] == [10, 11]
+
+
+def test_a_prefetched_sequence_comes_back_beside_what_runs() -> None:
+    pool = KVPool(num_layers=1, num_kv_heads=1, head_dim=16, page_tokens=PAGE, num_pages=3, device=DEVICE)
+    one = pool.new_sequence(2 * PAGE)
+    held = pool.layer(0)[one.pages].random_(0, 255)
+    pool.layer(0)[one.pages] = held
+    pool.swap_out(one)
+    other = pool.new_sequence(2 * PAGE)
+    with pytest.raises(OutOfPagesError):
+        pool.prefetch(one)
+    pool.free(other)
+    pool.prefetch(one)
+    with pytest.raises(PageAccountError, match="not swapped out"):
+        pool.prefetch(one)
+    table = pool.table([one])  # waits for the copies, on the GPU
+    assert torch.equal(pool.layer(0)[table[0].long()], held)
+    pool.swap_out(one)
+    pool.prefetch(one)
+    pool.free(one)
+    assert pool.account() == ""
+    assert pool.pages.num_free == 3
 
 
 def test_a_sequence_cannot_be_freed_twice_nor_used_after() -> None:
