@@ -3,7 +3,8 @@
 from ullage.runtime.kv.attention import append_kv, decode_attention, tune_decode
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.plan import KVPlan, plan_tokens
-from ullage.runtime.kv.pool import KVPool, PoolStats, Sequence
+from ullage.runtime.kv.pool import KVPool
+from ullage.runtime.kv.sequence import PoolStats, Sequence
 from ullage.runtime.kv.tuning import DecodeConfig
 
 __all__ = [

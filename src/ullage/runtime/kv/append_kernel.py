@@ -150,14 +150,15 @@ def append_kernel(
 ):
     """Write one head of a block of tokens. Grid: (cdiv(T, BLOCK_T), K).
 
-    Token i goes to place positions[i] of the sequence in row rows[i] of the table; where that place has no page (-1), it is
-    left out.
+    Token i goes to place positions[i] of the sequence in row rows[i] of the table; where that place has no page (-1), or is
+    below 0, it is left out.
     """
     offs_t = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     head = tl.program_id(1)
     in_token = offs_t < num_tokens
     row = tl.load(rows_ptr + offs_t, mask=in_token, other=0)
     position = tl.load(positions_ptr + offs_t, mask=in_token, other=0)
+    in_token = in_token & (position >= 0)
     page = tl.load(table_ptr + row * table_stride + position // PAGE, mask=in_token, other=-1).to(tl.int64)
     in_token = in_token & (page >= 0)
     offset = position % PAGE

@@ -18,12 +18,14 @@ from ullage.runtime.kv.tuning import ConfigStore, DecodeConfig, candidates, conf
 
 if TYPE_CHECKING:
     from ullage.runtime.kv.formats import PageLayout
+    from ullage.runtime.kv.recent import RecentPart
 
 _KINDS = {"bf16": 0, "fp16": 0, "fp8": 1, "int8": 2, "int4": 3}
 _WARPS = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 2, "int4": 2}
 _STAGES = 3
 _MOST_SPLITS = 128
 _BLOCK_T = 16  # tokens that a program of the append kernel writes
+_SEEN_TO, _SEEN_FROM = 1, 2  # what a sequence's bound is to the decode kernel: where tokens end, or where they begin
 _WAVES = 4  # programs for each multiprocessor that the parts of all sequences come to, at least
 
 
@@ -45,7 +47,7 @@ def append_kv(
         layout: What a page looks like.
         table: Each sequence's pages, int32 [B, max_pages].
         rows: The sequence of each token, as a row of the table, int32 [T].
-        positions: The place of each token in its sequence, int32 [T].
+        positions: The place of each token in its sequence, int32 [T]; one below 0 is left out.
 
     Raises:
         ValueError: A shape or stride does not fit.
@@ -92,6 +94,7 @@ def decode_attention(
     scale: float | None = None,
     softcap: float = 0.0,
     window: int = 0,
+    recent: RecentPart | None = None,
     config: DecodeConfig | None = None,
 ) -> torch.Tensor:
     """Attend with one token of each sequence over all that its pages hold, itself included.
@@ -105,6 +108,7 @@ def decode_attention(
         scale: What scores are multiplied by; None: 1 / sqrt(D).
         softcap: Scores become softcap * tanh(score / softcap); 0: they stay.
         window: How many of the last tokens are seen; 0: all.
+        recent: The last tokens of each sequence in 16 bits, which are read instead of those in pages; None: there are none.
         config: How the kernel is run; None: what `tune_decode` found on this GPU for such a shape, or else a default.
 
     Returns:
@@ -113,7 +117,7 @@ def decode_attention(
     Raises:
         ValueError: A shape does not fit.
 
-    Cost: two kernels; nothing waits for the GPU, so it can be captured in a CUDA graph.
+    Cost: two kernels, three with recent tokens; nothing waits for the GPU, so it can be captured in a CUDA graph.
     """
     num_batch, num_heads, dim = q_BHD.shape
     if dim != layout.head_dim or num_heads % layout.num_kv_heads or table.shape[0] != num_batch:
@@ -122,13 +126,35 @@ def decode_attention(
             f"{layout.num_kv_heads} KV heads of {layout.head_dim}"
         )
     scale = dim**-0.5 if scale is None else scale
+    sees: dict[str, Any] = {"scale": scale, "softcap": softcap, "window": window}
     if not uses_kernels(pages):
-        return decode_reference(q_BHD, pages, layout, table, lengths, scale=scale, softcap=softcap, window=window)
+        return decode_reference(q_BHD, pages, layout, table, lengths, **sees, recent=recent)
     if q_BHD.stride(-1) != 1:
         q_BHD = q_BHD.contiguous()
     config = config or _known_config(layout, num_batch, num_heads, table.shape[1], q_BHD.device)
-    sees = {"scale": scale, "softcap": softcap, "window": window}
-    part, lse = _decode_parts(q_BHD, pages, layout, table, lengths, sees, config)
+    splits = config.num_splits
+    shape = (num_batch, num_heads, splits + (recent is not None))
+    part = torch.empty((*shape, dim), dtype=torch.float32, device=q_BHD.device)
+    lse = torch.empty(shape, dtype=torch.float32, device=q_BHD.device)
+    ends = None if recent is None else recent.tables.ends
+    _decode_parts(q_BHD, pages, layout, table, lengths, (_SEEN_TO, ends), part, lse, (0, splits), sees, config)
+    if recent is not None:
+        tables, bound = recent.tables, (_SEEN_FROM, recent.tables.begins)
+        _decode_parts(
+            *(
+                q_BHD,
+                recent.pages,
+                recent.layout,
+                tables.table,
+                tables.lengths,
+                bound,
+                part,
+                lse,
+                (splits, 1),
+                sees,
+                config,
+            )
+        )
     return merged_parts(part, lse, layout, q_BHD.dtype, rotate=layout.format.rotates_values)
 
 
@@ -138,32 +164,41 @@ def _decode_parts(
     layout: PageLayout,
     table: torch.Tensor,
     lengths: torch.Tensor,
+    bound: tuple[int, torch.Tensor | None],
+    part: torch.Tensor,
+    lse: torch.Tensor,
+    places: tuple[int, int],
     sees: dict[str, Any],
     config: DecodeConfig,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each part's output, float32 [B, H, S, D], and the logarithm of its weight, [B, H, S]."""
+) -> None:
+    """Write some parts' outputs, float32 [B, H, S, D], and the logarithms of their weights, [B, H, S].
+
+    `bound` says what kind of bound there is, and each sequence's; None: there is none. `places` are the first of the S parts
+    that are written, and how many.
+    """
     from ullage.runtime.kv.decode_kernel import decode_part_kernel
 
     num_batch, num_heads, dim = q_BHD.shape
-    queries, splits = num_heads // layout.num_kv_heads, config.num_splits
-    part = torch.empty((num_batch, num_heads, splits, dim), dtype=torch.float32, device=q_BHD.device)
-    lse = torch.empty((num_batch, num_heads, splits), dtype=torch.float32, device=q_BHD.device)
+    queries = num_heads // layout.num_kv_heads
+    kind, bounds = bound
     strides = (q_BHD.stride(0), q_BHD.stride(1), table.stride(0), layout.page_bytes)
-    decode_part_kernel[(num_batch * layout.num_kv_heads, splits)](
-        *(q_BHD, pages, table, lengths, hadamard_signs(dim, str(pages.device)), part, lse),
+    decode_part_kernel[(num_batch * layout.num_kv_heads, places[1])](
+        *(q_BHD, pages, table, lengths, lengths if bounds is None else bounds),
+        *(hadamard_signs(dim, str(pages.device)), part, lse),
         *strides,
-        *(sees["scale"], sees["softcap"], sees["window"], rotation_scale(layout), splits),
+        *(sees["scale"], sees["softcap"], sees["window"], rotation_scale(layout)),
+        *(places[1], places[0], part.shape[2]),
         **page_constants(layout),
         QUERIES=queries,
         HAS_ZERO=layout.format.has_zero,
         ROTATE=layout.format.rotates_keys,
         SOFTCAP=sees["softcap"] > 0,
         WINDOW=sees["window"] > 0,
+        BOUND=0 if bounds is None else kind,
         BLOCK_Q=max(8, power_of_two(queries)),
         STAGES=config.num_stages,
         num_warps=config.num_warps,
     )
-    return part, lse
 
 
 def merged_parts(

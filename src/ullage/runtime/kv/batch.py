@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Sequence as List
 
-    from ullage.runtime.kv.pool import KVPool, Sequence
+    from ullage.runtime.kv.pool import KVPool
+    from ullage.runtime.kv.sequence import Sequence
 
 _HALF_WAY = "the forward pass before stopped half way: reset() the cache, or crop() to before it"
 
@@ -122,10 +123,11 @@ class Batch:
             return
         sources = [self.sequences[index] for index in indices]
         kept: set[int] = set()
-        chosen = []
-        for one in sources:
-            chosen.append(self.pool.fork(one) if id(one) in kept else one)
-            kept.add(id(one))
+        chosen: list[Sequence] = []
+        with self._or_freed(chosen):
+            for one in sources:
+                chosen.append(self.pool.fork(one) if id(one) in kept else one)
+                kept.add(id(one))
         for one in self.sequences:
             if id(one) not in kept:
                 self.pool.free(one)
@@ -154,7 +156,9 @@ class Batch:
     def copy(self) -> Batch:
         """Return a batch of forks, which shares pages until one of the two writes."""
         other = Batch(self.pool)
-        other.sequences = [self.pool.fork(one) for one in self.sequences]
+        with self._or_freed(other.sequences):
+            for one in self.sequences:
+                other.sequences.append(self.pool.fork(one))
         other.num_columns, other.columns_of, other._held = self.num_columns, list(self.columns_of), self._held
         return other
 
@@ -166,6 +170,18 @@ class Batch:
         self.columns_of = [0] * len(self.columns_of)
         self.waiting.clear()
         self._stop()
+
+    @contextmanager
+    def _or_freed(self, sequences: list[Sequence]) -> Iterator[None]:
+        """Free those of some sequences that are not the batch's own, where what is inside fails."""
+        try:
+            yield
+        except RuntimeMemoryError:
+            own = {id(one) for one in self.sequences}
+            for one in sequences:
+                if id(one) not in own:
+                    self.pool.free(one)
+            raise
 
     def _stop(self) -> None:
         """Let the next pass find out anew which pages there are."""
@@ -182,14 +198,11 @@ class Batch:
             )
         new_held = _held_by(mask, num_batch, num_new)
         counts = [num_new] * num_batch if new_held is None else new_held.sum(1).tolist()
-        sequences = self.sequences or [self.pool.new_sequence() for _ in range(num_batch)]
-        try:
+        sequences = list(self.sequences)
+        with self._or_freed(sequences):
+            while len(sequences) < num_batch:
+                sequences.append(self.pool.new_sequence())
             self.pool.append(sequences, counts)
-        except RuntimeMemoryError:
-            if not self.sequences:
-                for one in sequences:
-                    self.pool.free(one)
-            raise
         self.sequences = sequences
         tables = self._updated_tables()
         rows, positions = tables.rows, tables.positions
@@ -209,6 +222,7 @@ class Batch:
             positions=positions,
             kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(self.pool.device),
             starts=None if num_new == 1 else torch.tensor([0, *counts]).cumsum(0).int().to(self.pool.device),
+            recent=tables.recent,
             past=None
             if num_new == 1
             else tables.lengths - torch.tensor(counts, dtype=torch.int32).to(self.pool.device),
@@ -220,7 +234,7 @@ class Batch:
     def _updated_tables(self) -> StepTables:
         most = max(len(one.pages) for one in self.sequences)
         if self._tables is None or not self._tables.fits(len(self.sequences), most):
-            self._tables = StepTables(len(self.sequences), most, self.pool.device)
+            self._tables = StepTables(len(self.sequences), most, self.pool.device, self.pool.recent)
         self._tables.update(self.sequences)
         return self._tables
 

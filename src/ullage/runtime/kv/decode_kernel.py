@@ -154,16 +154,27 @@ def _query(
 
 
 @triton.jit
-def _bounds(length, window, split, num_splits, PAGE: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the first token that is seen, and the pages of a part: the first, and the one after the last."""
+def _seen(lengths_ptr, bounds_ptr, batch, window, WINDOW: tl.constexpr, BOUND: tl.constexpr):
+    """Return the first token of a sequence that is seen, and the one after the last."""
+    end = tl.load(lengths_ptr + batch)
     first_token = 0
     if WINDOW:
-        first_token = tl.maximum(length - window, 0)
+        first_token = tl.maximum(end - window, 0)
+    if BOUND == 1:
+        end = tl.minimum(end, tl.load(bounds_ptr + batch))
+    elif BOUND == 2:
+        first_token = tl.maximum(first_token, tl.load(bounds_ptr + batch))
+    return first_token, end
+
+
+@triton.jit
+def _pages_of(first_token, length, split, num_splits, PAGE: tl.constexpr):
+    """Return the pages of a part: the first, and the one after the last."""
     first_page = first_token // PAGE
     end_page = tl.cdiv(length, PAGE)
-    per_split = tl.cdiv(end_page - first_page, num_splits)
+    per_split = tl.cdiv(tl.maximum(end_page - first_page, 0), num_splits)
     begin = first_page + split * per_split
-    return first_token, begin, tl.minimum(begin + per_split, end_page)
+    return begin, tl.minimum(begin + per_split, end_page)
 
 
 @triton.jit
@@ -206,22 +217,25 @@ def _write_part(
 
 @triton.jit
 def decode_part_kernel(
-    q_ptr, pages_ptr, table_ptr, lengths_ptr, h_ptr, part_ptr, lse_ptr, q_batch_stride, q_head_stride, table_stride,
-    page_bytes, scale, softcap, window, rotate_scale, num_splits, QUERIES: tl.constexpr, HEADS: tl.constexpr,
-    D: tl.constexpr, D2: tl.constexpr, P2: tl.constexpr, PAGE: tl.constexpr, CODE_BYTES: tl.constexpr,
-    GROUPS: tl.constexpr, KIND: tl.constexpr, BF16: tl.constexpr, HAS_ZERO: tl.constexpr, ROTATE: tl.constexpr,
-    SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, BLOCK_Q: tl.constexpr, FAST: tl.constexpr, STAGES: tl.constexpr,
+    q_ptr, pages_ptr, table_ptr, lengths_ptr, bounds_ptr, h_ptr, part_ptr, lse_ptr, q_batch_stride, q_head_stride,
+    table_stride, page_bytes, scale, softcap, window, rotate_scale, num_splits, first_part, num_parts,
+    QUERIES: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, D2: tl.constexpr, P2: tl.constexpr, PAGE: tl.constexpr,
+    CODE_BYTES: tl.constexpr, GROUPS: tl.constexpr, KIND: tl.constexpr, BF16: tl.constexpr, HAS_ZERO: tl.constexpr,
+    ROTATE: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, BOUND: tl.constexpr, BLOCK_Q: tl.constexpr,
+    FAST: tl.constexpr, STAGES: tl.constexpr,
 ):
     """Attend to one part of one sequence's pages with the queries of one KV head.
 
-    Grid: (B * K, S). Writes out [B, H, S, D] float32, normalised, and the logarithm (base 2) of its weight [B, H, S].
+    Grid: (B * K, S). Writes out [B, H, S, D] float32, normalised, and the logarithm (base 2) of its weight [B, H, S]; S is
+    num_parts there, and these parts begin at first_part. With BOUND 1, tokens from a sequence's bound on are not seen, with
+    BOUND 2 those before it.
     """
     pair = tl.program_id(0)
     split = tl.program_id(1)
     batch = pair // HEADS
     head = pair % HEADS
-    length = tl.load(lengths_ptr + batch)
-    first_token, begin, end = _bounds(length, window, split, num_splits, PAGE, WINDOW)
+    first_token, length = _seen(lengths_ptr, bounds_ptr, batch, window, WINDOW, BOUND)
+    begin, end = _pages_of(first_token, length, split, num_splits, PAGE)
     offs_q = tl.arange(0, BLOCK_Q)
     offs_d = tl.arange(0, P2)
     offs_n = tl.arange(0, PAGE)
@@ -243,7 +257,7 @@ def decode_part_kernel(
     row = table_ptr + batch * table_stride
     # The first page of a window and the last page are seen in part; those between them whole.
     whole_begin = begin
-    if WINDOW:
+    if WINDOW or BOUND == 2:
         whole_begin = tl.maximum(begin, tl.cdiv(first_token, PAGE))
         if begin < tl.minimum(whole_begin, end):
             state = _page_step(
@@ -264,7 +278,7 @@ def decode_part_kernel(
             page_bytes, softcap, HEADS, PAGE, CODE_BYTES, GROUPS, D2, KIND, BF16, HAS_ZERO, SOFTCAP, True, PADDED,
             FAST,
         )
-    at = ((batch * (HEADS * QUERIES) + rows) * num_splits + split).to(tl.int64)
+    at = ((batch * (HEADS * QUERIES) + rows) * num_parts + first_part + split).to(tl.int64)
     part = part_ptr + at[None, :] * D + offs_d[:, None]
     _write_part(state, part, lse_ptr + at, in_row, in_dim, D2, GROUPS, KIND, HAS_ZERO)
 

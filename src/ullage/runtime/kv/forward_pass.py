@@ -6,10 +6,14 @@ Shapes: B sequences, Q new columns, C columns, T new tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from ullage.errors import RuntimeMemoryError
+
+if TYPE_CHECKING:
+    from ullage.runtime.kv.recent import RecentTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,7 @@ class ForwardPass:
         kept: The place of each among the B * Q new columns, int64 [T]; None: all of them.
         starts: Where each sequence's tokens begin among the T, and where the last ones end, int32 [B + 1]; None where Q is 1.
         past: The tokens of each sequence before it, int32 [B]; None where Q is 1.
+        recent: Where recent tokens are; None where the pool keeps none.
         looked_at: By a mask's id and a window, the mask (which keeps its id its own) and what `shows_all` found.
     """
 
@@ -44,12 +49,23 @@ class ForwardPass:
     kept: torch.Tensor | None
     starts: torch.Tensor | None
     past: torch.Tensor | None
+    recent: RecentTables | None = None
     looked_at: dict[tuple[int, int], tuple[torch.Tensor, bool]] = field(default_factory=dict)
 
     @property
     def num_columns(self) -> int:
         """The columns before it and its own."""
         return self.num_past + self.num_new
+
+    def recent_positions(self) -> torch.Tensor:
+        """Return the place of each new token in its ring's table, int32 [T]; below 0 where the ring has moved on.
+
+        Raises:
+            ValueError: The pool keeps no recent tokens.
+        """
+        if self.recent is None:
+            raise ValueError("the pool keeps no recent tokens")
+        return self.positions - self.recent.bases[self.rows]
 
     def held(self, num_columns: int) -> torch.Tensor | None:
         """Return which of the last columns, its own included, are held, bool [B, num_columns]; None: all."""

@@ -44,6 +44,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not 
         self.is_sliding = window > 0
         self._batch, self._index, self._window = batch, index, window
         self._pages, self._layout = batch.pool.layer(index), batch.pool.layouts[index]
+        self._recent = None if self._layout.format.is_plain else batch.pool.recent  # 16-bit pages need none
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Do nothing: the pages are there."""
@@ -122,6 +123,8 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not 
             }
             if num_new > 1:
                 return self._attend_with_many(step, q_BHQD, k_BKQD, v_BKQD, sees), None
+            if self._recent is not None and step.recent is not None:
+                sees["recent"] = self._recent.part(self._index, step.recent)
             out_BHD = decode_attention(q_BHQD[:, :, 0], self._pages, self._layout, step.table, step.lengths, **sees)
             return out_BHD.unsqueeze(1), None
         num_columns = step.num_columns if mask is None else mask.shape[-1]
@@ -146,8 +149,12 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not 
 
     def _append(self, step: ForwardPass, k_BKQD: torch.Tensor, v_BKQD: torch.Tensor) -> None:
         k_TKD, v_TKD = (_tokens_of(step, states.detach()) for states in (k_BKQD, v_BKQD))
-        if len(k_TKD):
-            append_kv(k_TKD, v_TKD, self._pages, self._layout, step.table, step.rows, step.positions)
+        if not len(k_TKD):
+            return
+        append_kv(k_TKD, v_TKD, self._pages, self._layout, step.table, step.rows, step.positions)
+        if self._recent is not None and step.recent is not None:
+            pages, layout = self._recent.layer(self._index), self._recent.layouts[self._index]
+            append_kv(k_TKD, v_TKD, pages, layout, step.recent.table, step.rows, step.recent_positions())
 
     def _history(self, step: ForwardPass, num_columns: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Read the last columns before a pass, [B, K, num_columns, D]; padding is zero."""

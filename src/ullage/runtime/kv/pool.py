@@ -6,8 +6,7 @@ lie in one allocation, [layers, pages, page_bytes].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,55 +15,11 @@ from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.page_memory import PageMemory
 from ullage.runtime.kv.pages import PageAllocator
 from ullage.runtime.kv.plan import plan_tokens
+from ullage.runtime.kv.recent import RecentTables, RecentTokens
+from ullage.runtime.kv.sequence import PoolStats, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as List
-
-
-class PoolStats(NamedTuple):
-    """What a pool holds.
-
-    Attributes:
-        num_pages: All pages.
-        num_free: Those that nobody holds.
-        num_shared: Those that several sequences hold.
-        num_sequences: The sequences in it; those that are swapped out too.
-        num_tokens: The tokens of all sequences in it, shared ones as often as they are held.
-        pool_bytes: The memory of all pages.
-        empty_bytes: What is in pages that are held, and in no token.
-        host_bytes: What is swapped out.
-    """
-
-    num_pages: int
-    num_free: int
-    num_shared: int
-    num_sequences: int
-    num_tokens: int
-    pool_bytes: int
-    empty_bytes: int
-    host_bytes: int
-
-
-@dataclass(eq=False)
-class Sequence:
-    """A sequence's place in a pool. Only its pool changes it.
-
-    Attributes:
-        pages: Its pages, in the order of its tokens; empty while it is swapped out.
-        num_tokens: The tokens that it holds.
-    """
-
-    pool: KVPool
-    pages: list[int]
-    num_tokens: int = 0
-    is_freed: bool = False
-    host: list[torch.Tensor] | None = None
-    arrives: torch.cuda.Event | None = None  # when pages that were prefetched are there; nobody has waited for it yet
-
-    @property
-    def is_swapped_out(self) -> bool:
-        """Whether its pages are in host memory."""
-        return self.host is not None
 
 
 class KVPool:
@@ -83,6 +38,8 @@ class KVPool:
         page_tokens: int = 64,
         num_pages: int | None = None,
         size_bytes: int | None = None,
+        recent_tokens: int = 0,
+        max_sequences: int = 16,
         device: torch.device | str = "cuda",
     ) -> None:
         """Make a pool.
@@ -94,7 +51,10 @@ class KVPool:
             formats: One for all layers, or one for each.
             page_tokens: 16, 32 or 64.
             num_pages: How many pages; or
-            size_bytes: how many bytes at most, which whole pages are taken of.
+            size_bytes: how many bytes at most, which rings and whole pages are taken of.
+            recent_tokens: How many of each sequence's last tokens are held in 16 bits too, and read from there: a multiple of
+                page_tokens; 0: none.
+            max_sequences: How many sequences there are rings for; without recent tokens there may be any number.
             device: Where the pages are.
 
         Raises:
@@ -111,9 +71,12 @@ class KVPool:
         ]
         self.page_tokens = page_tokens
         self.device = torch.device(device)
+        self.recent: RecentTokens | None = None
+        if recent_tokens:
+            self.recent = RecentTokens(self.layouts, recent_tokens, max_sequences, self.device)
         bytes_per_page = sum(layout.page_bytes for layout in self.layouts)
         if num_pages is None:
-            num_pages = (size_bytes or 0) // bytes_per_page
+            num_pages = ((size_bytes or 0) - (self.recent.size_bytes if self.recent else 0)) // bytes_per_page
         if num_pages < 1:
             raise ValueError(f"no page fits: one takes {bytes_per_page:,} bytes over all layers")
         self.pages = PageAllocator(num_pages)
@@ -138,9 +101,12 @@ class KVPool:
 
         Raises:
             OutOfPagesError: There are too few free pages.
+            RuntimeMemoryError: There is no free ring for its recent tokens.
         """
+        self._check_rings()
         sequence = Sequence(self, self.pages.take(self._pages_for(num_tokens), f"a sequence of {num_tokens:,} tokens"))
-        sequence.num_tokens = num_tokens
+        self._take_ring(sequence)
+        self._grow(sequence, num_tokens)
         self._sequences.append(sequence)
         return sequence
 
@@ -179,7 +145,7 @@ class KVPool:
                 self._copy_last(sequence, taken.pop())
             if new:
                 sequence.pages += [taken.pop() for _ in range(new)]
-            sequence.num_tokens += count
+            self._grow(sequence, count)
 
     def fork(self, sequence: Sequence, num_tokens: int | None = None) -> Sequence:
         """Begin a sequence that shares another one's first tokens. Neither sees what is appended to the other.
@@ -190,15 +156,22 @@ class KVPool:
 
         Raises:
             PageAccountError: It was freed, or is another pool's.
+            RuntimeMemoryError: There is no free ring for its recent tokens.
             ValueError: It does not have so many tokens.
+
+        Cost: a copy of the recent tokens, where there are such; pages are not copied.
         """
         self._usable(sequence)
         shared = sequence.num_tokens if num_tokens is None else num_tokens
         if not 0 <= shared <= sequence.num_tokens:
             raise ValueError(f"{shared:,} tokens of a sequence of {sequence.num_tokens:,}")
+        self._check_rings()
         pages = sequence.pages[: self._pages_for(shared)]
         self.pages.hold(pages)
-        forked = Sequence(self, list(pages), shared)
+        forked = Sequence(self, list(pages), shared, recent_from=min(sequence.recent_from, shared))
+        self._take_ring(forked)
+        if self.recent is not None and sequence.ring is not None and forked.ring is not None:
+            self.recent.copy(sequence.ring, forked.ring)
         self._sequences.append(forked)
         return forked
 
@@ -216,6 +189,7 @@ class KVPool:
         self.pages.release(sequence.pages[keep:])
         del sequence.pages[keep:]
         sequence.num_tokens = num_tokens
+        sequence.recent_from = min(sequence.recent_from, num_tokens)
 
     def free(self, sequence: Sequence) -> None:
         """Give back a sequence's pages.
@@ -227,7 +201,9 @@ class KVPool:
         if sequence.arrives is not None:
             self._usable(sequence)  # its pages are not handed on before the copies to them are done
         self.pages.release(sequence.pages)
-        sequence.pages, sequence.num_tokens, sequence.host, sequence.is_freed = [], 0, None, True
+        self._release_ring(sequence)
+        sequence.pages, sequence.num_tokens, sequence.is_freed = [], 0, True
+        sequence.host = sequence.host_ring = None
         self._sequences.remove(sequence)
 
     # --- host memory ---
@@ -242,6 +218,9 @@ class KVPool:
         """
         self._usable(sequence)
         sequence.host = self._memory.to_host(sequence.pages)
+        if self.recent is not None and sequence.ring is not None:
+            sequence.host_ring = self.recent.to_host(sequence.ring)
+        self._release_ring(sequence)
         self.pages.release(sequence.pages)
         sequence.pages = []
 
@@ -255,9 +234,13 @@ class KVPool:
         self._own(sequence)
         if sequence.host is None:
             raise PageAccountError("the sequence is not swapped out")
+        self._check_rings()
         pages = self.pages.take(self._pages_for(sequence.num_tokens), "bringing back a sequence")
         self._memory.from_host(sequence.host, pages)
-        sequence.pages, sequence.host = pages, None
+        self._take_ring(sequence)
+        if self.recent is not None and sequence.ring is not None and sequence.host_ring is not None:
+            self.recent.from_host(sequence.host_ring, sequence.ring)
+        sequence.pages, sequence.host, sequence.host_ring = pages, None, None
 
     def prefetch(self, sequence: Sequence) -> None:
         """Bring a sequence's pages back beside what runs; whoever uses the sequence next waits for them, on the GPU alone.
@@ -298,6 +281,19 @@ class KVPool:
             self._usable(sequence)
         return torch.tensor([one.num_tokens for one in sequences], dtype=torch.int32).to(self.device)
 
+    def recent_tables(self, sequences: List[Sequence]) -> RecentTables:
+        """Return where the recent tokens of some sequences are.
+
+        Raises:
+            PageAccountError: One was freed, is swapped out, or is another pool's.
+            ValueError: The pool keeps no recent tokens.
+        """
+        if self.recent is None:
+            raise ValueError("the pool was made without recent_tokens")
+        for sequence in sequences:
+            self._usable(sequence)
+        return RecentTables(*(one.to(self.device) for one in self.recent.rows(sequences)))
+
     # --- accounts ---
 
     def stats(self) -> PoolStats:
@@ -316,7 +312,10 @@ class KVPool:
             num_tokens=sum(one.num_tokens for one in self._sequences),
             pool_bytes=self.pages.num_pages * self.page_bytes,
             empty_bytes=empty_tokens * self.page_bytes // self.page_tokens,
-            host_bytes=sum(part.numel() for one in self._sequences for part in one.host or ()),
+            host_bytes=sum(
+                part.numel() for one in self._sequences for part in (*(one.host or ()), *(one.host_ring or ()))
+            ),
+            recent_bytes=0 if self.recent is None else self.recent.size_bytes,
         )
 
     def account(self) -> str:
@@ -349,6 +348,24 @@ class KVPool:
         if sequence.arrives is not None:
             torch.cuda.current_stream(self.device).wait_event(sequence.arrives)
             sequence.arrives = None
+
+    def _check_rings(self) -> None:
+        if self.recent is not None:
+            self.recent.check()
+
+    def _take_ring(self, sequence: Sequence) -> None:
+        if self.recent is not None:
+            sequence.ring = self.recent.take()
+
+    def _release_ring(self, sequence: Sequence) -> None:
+        if self.recent is not None and sequence.ring is not None:
+            self.recent.release(sequence.ring)
+            sequence.ring = None
+
+    def _grow(self, sequence: Sequence, num_tokens: int) -> None:
+        sequence.num_tokens += num_tokens
+        if self.recent is not None:
+            sequence.recent_from = self.recent.first_held(sequence.recent_from, sequence.num_tokens)
 
     def _writes_to_shared(self, sequence: Sequence, writers: dict[int, int]) -> bool:
         """Tell whether appending must copy the last page; `writers` counts those that have left a page so far."""

@@ -15,7 +15,6 @@ range cannot be held.
 
 # A kernel has many arguments: several to a line.
 # fmt: off
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from ullage.runtime.kv.rounding import Codes, decode, encode
 
 if TYPE_CHECKING:
     from ullage.runtime.kv.formats import PageLayout
+    from ullage.runtime.kv.recent import RecentPart
 
 _QUERIED = 256  # new tokens whose scores are held at a time
 
@@ -29,7 +30,7 @@ def append_reference(
     """Write new tokens' keys and values to their pages; as `attention.append_kv`."""
     page_of = table[rows.long(), positions.long() // layout.page_tokens].long()
     offsets = positions.long() % layout.page_tokens
-    there = page_of >= 0
+    there = (page_of >= 0) & (positions >= 0)
     page_of, offsets = page_of[there], offsets[there]
     form = layout.format
     for is_value, x_TKD, rotate in ((False, k_TKD, form.rotates_keys), (True, v_TKD, form.rotates_values)):
@@ -80,6 +81,7 @@ def decode_reference(
     scale: float,
     softcap: float,
     window: int,
+    recent: RecentPart | None = None,
 ) -> torch.Tensor:
     """Attend with one token of each sequence; as `attention.decode_attention`."""
     out = torch.zeros_like(q_BHD)
@@ -88,7 +90,13 @@ def decode_reference(
         if not length:
             continue
         begin = max(length - window, 0) if window else 0
-        k_TKD, v_TKD = read_reference(pages, layout, table[batch], begin, length)
+        end = length if recent is None else int(recent.tables.ends[batch])
+        k_TKD, v_TKD = read_reference(pages, layout, table[batch], min(begin, end), end)
+        if recent is not None:
+            base = int(recent.tables.bases[batch])
+            row = recent.tables.table[batch]
+            k_new, v_new = read_reference(recent.pages, recent.layout, row, max(begin, end) - base, length - base)
+            k_TKD, v_TKD = torch.cat([k_TKD, k_new]), torch.cat([v_TKD, v_new])
         k_KTD = k_TKD.transpose(0, 1).repeat_interleave(queries, 0)
         v_KTD = v_TKD.transpose(0, 1).repeat_interleave(queries, 0)
         scores = torch.einsum("hd,htd->ht", q_BHD[batch].float(), k_KTD) * scale

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ullage.runtime.kv.recent import RecentTables
+
 if TYPE_CHECKING:
     from collections.abc import Sequence as List
 
-    from ullage.runtime.kv.pool import Sequence
+    from ullage.runtime.kv.recent import RecentTokens
+    from ullage.runtime.kv.sequence import Sequence
 
 
 class StepTables:
@@ -26,15 +29,19 @@ class StepTables:
         lengths: The tokens of each, int32 [B].
         rows: 0 .. B - 1, int32 [B]: the sequence of each new token.
         positions: The place of each new token in its sequence, int32 [B].
+        recent: Where recent tokens are; None where there are none.
     """
 
-    def __init__(self, num_batch: int, num_pages: int, device: torch.device) -> None:
+    def __init__(
+        self, num_batch: int, num_pages: int, device: torch.device, recent: RecentTokens | None = None
+    ) -> None:
         """Make tables for sequences of so many pages, and some more.
 
         Args:
             num_batch: B.
             num_pages: The most pages of a sequence; the width is the next power of two.
             device: Where kernels read them.
+            recent: The rings that the sequences have; None: none.
         """
         width = 1 << max(num_pages - 1, 0).bit_length()
         self._host = torch.full((num_batch, width), -1, dtype=torch.int32)
@@ -44,6 +51,13 @@ class StepTables:
         self.lengths = torch.zeros(num_batch, dtype=torch.int32, device=device)
         self.positions = torch.zeros(num_batch, dtype=torch.int32, device=device)
         self.rows = torch.arange(num_batch, dtype=torch.int32, device=device)
+        self.recent: RecentTables | None = None
+        self._rings = recent
+        if recent is not None:
+            figures = (torch.zeros(num_batch, dtype=torch.int32, device=device) for _ in range(4))
+            self.recent = RecentTables(
+                torch.zeros((num_batch, recent.pages_each), dtype=torch.int32, device=device), *figures
+            )
 
     def fits(self, num_batch: int, num_pages: int) -> bool:
         """Tell whether they do for such a batch."""
@@ -72,6 +86,9 @@ class StepTables:
         lengths = torch.tensor([one.num_tokens for one in sequences], dtype=torch.int32)
         self.lengths.copy_(lengths)
         self.positions.copy_(lengths - 1)
+        if self.recent is not None and self._rings is not None:
+            for place, rows in zip(self.recent, self._rings.rows(sequences), strict=True):
+                place.copy_(rows)
 
     def forget(self) -> None:
         """Take nothing for known: the next update writes all."""

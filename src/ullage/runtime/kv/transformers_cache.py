@@ -128,6 +128,8 @@ def cache_for(
     max_tokens: int | None = None,
     num_pages: int | None = None,
     page_tokens: int = 64,
+    recent_tokens: int = 0,
+    max_sequences: int = 16,
 ) -> PagedCache:
     """Make a cache for a transformers model, to be given to `model.generate(..., past_key_values=cache)`.
 
@@ -139,6 +141,8 @@ def cache_for(
         max_tokens: How many tokens all sequences hold together, each rounded up to whole pages; or
         num_pages: how many pages. Neither: as many as the model has positions, and on a GPU at most half of what is free.
         page_tokens: The tokens of a page: 16, 32 or 64.
+        recent_tokens: How many of each sequence's last tokens are read in 16 bits: a multiple of page_tokens; 0: none.
+        max_sequences: How many sequences there are at once where recent tokens are kept; beams are there twice for a moment.
 
     Returns:
         An empty cache. It serves one batch after another: `reset()` lies between them.
@@ -147,8 +151,8 @@ def cache_for(
         RuntimeMemoryError: The model cannot be served, or the pages do not fit; the model is as it was.
         ValueError: A format or a figure is out of its range, or both sizes are given.
 
-    Cost: allocates the pages. A prompt is attended to in 16 bits as before; decoding reads pages. Many new tokens over a
-    history (the next turn of a chat, assisted decoding) read that history into 16 bits, a layer at a time.
+    Cost: allocates the pages. A prompt is attended to in 16 bits as before; what comes after it reads pages, and recent tokens
+    where there is one new token.
     """
     if max_tokens is not None and num_pages is not None:
         raise ValueError("give either max_tokens or num_pages")
@@ -174,6 +178,8 @@ def cache_for(
         formats=formats,
         page_tokens=page_tokens,
         num_pages=num_pages,
+        recent_tokens=recent_tokens,
+        max_sequences=max_sequences,
         device=model.device,
     )
     model.set_attn_implementation(name)

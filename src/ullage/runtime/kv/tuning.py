@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ullage.runtime.cache_folder import cache_folder, file_word, keep
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ullage.runtime.kv.formats import PageLayout
 
@@ -108,11 +109,7 @@ class ConfigStore:
         """Keep a configuration, in memory and, where that can be, on disk."""
         self._known[key] = config
         text = json.dumps({name: asdict(one) for name, one in sorted(self._known.items())}, indent=1)
-        part = self._path.with_suffix(f".{os.getpid()}.part")
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(self._path)
+        keep(self._path, text)
 
 
 def store_path(gpu: str, triton_version: str) -> Path:
@@ -125,8 +122,4 @@ def store_path(gpu: str, triton_version: str) -> Path:
         'my-cache/kv-NVIDIA-H200-triton-3.6.0.json'
         >>> del os.environ["ULLAGE_CACHE"]
     """
-    root = os.environ.get("ULLAGE_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ullage"
-    )
-    name = "".join(char if char.isalnum() else "-" for char in gpu)
-    return Path(root) / f"kv-{name}-triton-{triton_version}.json"
+    return cache_folder() / f"kv-{file_word(gpu)}-triton-{triton_version}.json"

@@ -1,0 +1,171 @@
+"""Probes this machine twice, and shows that both agree.
+
+    python -m benchmarks.run_probe [--out FILE] [--device N]
+
+Speeds of blocks that are larger than any cache have to agree within 5 %; what a small copy or an allocation costs is shown, and
+not held. Prints the second probe, the differences, and the tables of docs/probe.md; writes both probes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ullage.runtime.probe import ProbeResult, probe
+from ullage.units import format_bytes, format_rate, format_time_ns
+
+RESULTS = Path(__file__).parent / "results" / "probe.json"
+VERSION = "0.1.0"
+TOLERANCE = 0.05
+LONGEST_S = 60
+
+
+def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
+    """Yield each speed that two probes have to agree on."""
+    for sample in result.device:
+        if sample.bytes_per_s is not None:
+            yield sample.name, sample.bytes_per_s
+    for sample in result.strides:
+        if sample.bytes_per_s is not None:
+            yield f"stride {sample.name}", sample.bytes_per_s
+    for curve in result.copies:
+        if curve.top_bytes_per_s is not None:
+            yield f"copy {curve.kind} {curve.direction}", curve.top_bytes_per_s
+    for figures in result.kinds:
+        for sample in (figures.first_read, figures.read, figures.write):
+            is_first_of_all = sample is figures.first_read and figures.kind in ("device", "stream_ordered")
+            if sample is not None and sample.bytes_per_s is not None and not is_first_of_all:
+                yield f"{figures.kind} {sample.name}", sample.bytes_per_s
+
+
+def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
+    """Yield what is shown, and not held: times in nanoseconds."""
+    for curve in result.copies:
+        for point in curve.points:
+            yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.median_ns
+    for way in result.allocations:
+        for one in way.points:
+            name = f"{way.way} {way.temperature} {format_bytes(one.size_bytes)}"
+            yield f"allocate {name}", one.allocate.median_ns
+            yield f"free {name}", one.free.median_ns
+
+
+def differences(
+    first: Iterator[tuple[str, int]], second: Iterator[tuple[str, int]]
+) -> dict[str, tuple[int, int, float]]:
+    """Return both figures and by how much the second differs."""
+    known = dict(first)
+    return {name: (known[name], value, value / known[name] - 1) for name, value in second if name in known}
+
+
+def cell(bytes_per_s: int | None) -> str:
+    return format_rate(bytes_per_s)
+
+
+def markdown(result: ProbeResult) -> Iterator[str]:
+    """Yield the lines of the tables for docs/probe.md."""
+    machine = result.machine
+    yield (
+        f"{machine.gpu}, driver {machine.driver}, torch {machine.torch}, Triton {machine.triton}, cuda-bindings "
+        f"{machine.cuda_bindings}, ullage {machine.ullage}, {machine.date[:10]}; {result.took_ms / 1000:.0f} s."
+    )
+    yield ""
+    yield "| memory | first read | read again | write |\n|---|---|---|---|"
+    for one in result.kinds:
+        rates = [cell(sample.bytes_per_s) if sample else "-" for sample in (one.first_read, one.read, one.write)]
+        yield f"| {one.kind.replace('_', ' ')} | {one.why or ' | '.join(rates)} |" + (" | |" if one.why else "")
+    yield ""
+    known = [one for one in result.copies if one.points]
+    if known:
+        yield "| copy of | " + " | ".join(f"{one.kind} {one.direction.replace('_', ' ')}" for one in known) + " |"
+        yield "|---" * (len(known) + 1) + "|"
+        for index, point in enumerate(known[0].points):
+            row = [
+                f"{cell(one.points[index].bytes_per_s)}, {format_time_ns(one.points[index].latency.median_ns)}"
+                for one in known
+            ]
+            yield f"| {format_bytes(point.size_bytes)} | " + " | ".join(row) + " |"
+        yield "| half speed from | " + " | ".join(format_bytes(one.half_speed_bytes or 0) for one in known) + " |"
+        yield ""
+    yield from allocation_lines(result)
+    yield "| the GPU's memory | speed |\n|---|---|"
+    for sample in result.device:
+        yield f"| {sample.name} | {sample.why or cell(sample.bytes_per_s)} |"
+    for sample in result.strides:
+        yield f"| 4 bytes in each {sample.name} | {sample.why or cell(sample.bytes_per_s)} |"
+    yield ""
+    yield "| access | stride | least | most | 1.5 x at |\n|---|---|---|---|---|"
+    for curve in result.reach:
+        steps = [point.step_ns for point in curve.points]
+        if steps:
+            knee = "-" if curve.knee_bytes is None else format_bytes(curve.knee_bytes)
+            yield (
+                f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {format_time_ns(min(steps))} | "
+                f"{format_time_ns(max(steps))} | {knee} |"
+            )
+    if result.tlb is not None:
+        tlb = result.tlb
+        yield f"\nModel: {tlb.num_entries:,} entries x {format_bytes(tlb.page_bytes)}, errors of {tlb.error_percent} %."
+
+
+def allocation_lines(result: ProbeResult) -> Iterator[str]:
+    known = [one for one in result.allocations if one.points]
+    if not known:
+        return
+    sizes = sorted({point.size_bytes for one in known for point in one.points})
+    yield "| allocate, free | " + " | ".join(format_bytes(size) for size in sizes) + " |"
+    yield "|---" * (len(sizes) + 1) + "|"
+    for one in known:
+        by_size = {point.size_bytes: point for point in one.points}
+        row = [
+            f"{format_time_ns(by_size[size].allocate.median_ns)}, {format_time_ns(by_size[size].free.median_ns)}"
+            if size in by_size
+            else ""
+            for size in sizes
+        ]
+        yield f"| {one.way}, {one.temperature} | " + " | ".join(row) + " |"
+    yield ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--device", type=int, default=0)
+    options = parser.parse_args()
+
+    def say(what: str) -> None:
+        print(f"[{what}]", file=sys.stderr, flush=True)
+
+    first, second = (probe(device=options.device, version=VERSION, progress=say) for _ in range(2))
+    print(second)
+    held = differences(speeds(first), speeds(second))
+    shown = differences(costs(first), costs(second))
+    print("\nTwo probes: speeds")
+    for name, (one, other, change) in held.items():
+        mark = "" if abs(change) <= TOLERANCE else "  <-- more than 5 %"
+        print(f"  {name:<32} {cell(one):>10} {cell(other):>10} {100 * change:+6.1f} %{mark}")
+    print("Two probes: costs that differ by more than 20 %")
+    for name, (before, after, change) in shown.items():
+        if abs(change) > 0.2:
+            print(f"  {name:<40} {format_time_ns(before):>10} {format_time_ns(after):>10} {100 * change:+6.1f} %")
+    print(f"\nTook {first.took_ms / 1000:.1f} s (with compiling), {second.took_ms / 1000:.1f} s\n")
+    print("\n".join(markdown(second)))
+    worst = max((abs(change) for _, _, change in held.values()), default=0.0)
+    record: dict[str, Any] = {
+        "probes": [first.to_json(), second.to_json()],
+        "differences": {name: round(change, 4) for name, (_, _, change) in held.items()},
+        "largest_difference": round(worst, 4),
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"\nlargest difference {100 * worst:.1f} %; written to {options.out}")
+    if worst > TOLERANCE or first.took_ms > 1000 * LONGEST_S:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
