@@ -10,6 +10,8 @@ from ullage.errors import RuntimeMemoryError
 from ullage.runtime.weights.arena import PinnedArena, typed_view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ullage.runtime.weights.blocks import Block
 
 
@@ -22,11 +24,12 @@ class HostedBlock:
         copied_version: `version()` when it was last copied to a buffer.
     """
 
-    def __init__(self, block: Block, *, is_pinned: bool) -> None:
+    def __init__(self, block: Block, fill: Callable[[torch.Tensor, torch.Tensor], None], *, is_pinned: bool) -> None:
         """Move a block's weights to the host.
 
         Args:
             block: The block.
+            fill: Writes a parameter's values to the tensor that is given with it.
             is_pinned: Whether to page-lock the memory.
 
         Raises:
@@ -37,8 +40,7 @@ class HostedBlock:
         self._homes = [typed_view(arena.data, weight.offset, weight.parameter) for weight in block.weights]
         self._views: dict[int, list[torch.Tensor]] = {}
         for weight, home in zip(block.weights, self._homes, strict=True):
-            if weight.parameter.device.type != "meta":  # those are loaded later
-                home.copy_(weight.parameter.data)
+            fill(weight.parameter, home)
         self.send_home()
 
     def version(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from ullage.errors import DeviceError, RuntimeMemoryError
 from ullage.runtime.weights.arena import check_host_memory
 from ullage.runtime.weights.blocks import Block, find_blocks
+from ullage.runtime.weights.checkpoint import Checkpoint, MetaWeights
 from ullage.runtime.weights.copies import CudaCopies, HostCopies
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
@@ -20,6 +22,7 @@ from ullage.runtime.weights.ring import Copies, Ring
 from ullage.runtime.weights.runner import BlockRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 
@@ -30,6 +33,7 @@ def stream(
     trunk: str | None = None,
     num_slots: int = DEFAULT_SLOTS,
     host_bytes: int | None = None,
+    checkpoint: str | Path | None = None,
     device: torch.device | str = "cuda",
 ) -> StreamedModel:
     """Let a model run with a part of its weights on the GPU.
@@ -42,6 +46,8 @@ def stream(
         trunk: The name of the list of blocks, such as "model.layers"; None: the list of modules with the most bytes.
         num_slots: The buffers that blocks are copied to; two are enough where blocks are alike.
         host_bytes: What may be pinned; None: nine tenths of what the host says is free.
+        checkpoint: A safetensors file, or a directory of some, from which what is on the meta device is read, straight to where
+            it will lie; None: nothing is on the meta device.
         device: Where the model runs. On "cpu" all works, and nothing overlaps.
 
     Returns:
@@ -59,13 +65,23 @@ def stream(
         if not torch.cuda.is_available():
             raise DeviceError("streaming weights copies them to a GPU, and there is none; device='cpu' runs without")
         where = torch.device("cuda", torch.cuda.current_device() if where.index is None else where.index)
+    loading = None if checkpoint is None else MetaWeights(model, Checkpoint(checkpoint))
+    try:
+        blocks, plan = _planned(model, gpu_bytes, trunk, num_slots)
+        check_host_memory(plan.moved_bytes, host_bytes)
+        return StreamedModel(model, blocks, plan, where, loading)
+    except BaseException:
+        if loading is not None:
+            loading.undo()
+        raise
+
+
+def _planned(model: nn.Module, gpu_bytes: int, trunk: str | None, num_slots: int) -> tuple[list[Block], StreamPlan]:
     blocks = find_blocks(model, trunk)
     everything = {id(one): one for one in chain(model.parameters(), model.buffers())}
     total = sum(one.numel() * one.element_size() for one in everything.values())
     other = total - sum(weight.size_bytes for block in blocks for weight in block.weights)
-    plan = plan_stream([block.size_bytes for block in blocks], other, gpu_bytes, num_slots=num_slots)
-    check_host_memory(plan.moved_bytes, host_bytes)
-    return StreamedModel(model, blocks, plan, where)
+    return blocks, plan_stream([block.size_bytes for block in blocks], other, gpu_bytes, num_slots=num_slots)
 
 
 class StreamedModel:
@@ -75,7 +91,14 @@ class StreamedModel:
         plan: Which blocks stay, and what is moved.
     """
 
-    def __init__(self, model: nn.Module, blocks: list[Block], plan: StreamPlan, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: list[Block],
+        plan: StreamPlan,
+        device: torch.device,
+        loading: MetaWeights | None = None,
+    ) -> None:
         """Take over a model's blocks.
 
         Args:
@@ -83,6 +106,7 @@ class StreamedModel:
             blocks: Its blocks, in the order in which they run.
             plan: Which of them are streamed.
             device: Where they run.
+            loading: Where values come from; None: they are in the model.
 
         Raises:
             RuntimeMemoryError: The host does not give or lock the memory; the model is as it was.
@@ -96,7 +120,7 @@ class StreamedModel:
         self._hooks: list[Any] = []
         self._is_done = False
         try:
-            self._place()
+            self._place(_copy if loading is None else loading.fill)
         except BaseException:
             self._restore()
             raise
@@ -156,14 +180,16 @@ class StreamedModel:
             torch.cuda.synchronize(self._device)
         self._restore()
 
-    def _place(self) -> None:
+    def _place(self, fill: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
         is_gpu = self._device.type == "cuda"
         for index in self.plan.streamed:
-            self._hosted.append(HostedBlock(self._blocks[index], is_pinned=is_gpu))
+            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_gpu))
         streamed = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
         for key, (tensor, _) in self._devices.items():
             if key not in streamed:
-                tensor.data = tensor.data.to(self._device)
+                data = torch.empty_like(tensor.data, device=self._device)
+                fill(tensor, data)
+                tensor.data = data
         if self._hosted:
             shape = (self.plan.num_slots, self.plan.slot_bytes)
             self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
@@ -215,6 +241,10 @@ class StreamedModel:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._hosted, self._slots, self._ring, self._is_done = [], [], [], None, True
+
+
+def _copy(tensor: torch.Tensor, into: torch.Tensor) -> None:
+    into.copy_(tensor.data)
 
 
 class _Versions:
