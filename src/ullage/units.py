@@ -145,3 +145,37 @@ def plural(number: int, one: str, many: str | None = None) -> str:
         ('1 block', '1,200 blocks', '0 entries')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def format_rate(bytes_per_s: int | None) -> str:
+    """Write a speed in decimal units, as memory and links are sold; "-" where there is none.
+
+    Example:
+        >>> format_rate(4_463_000_000_000), format_rate(55_400_000_000), format_rate(512_000_000), format_rate(None)
+        ('4.46 TB/s', '55.4 GB/s', '512 MB/s', '-')
+    """
+    if bytes_per_s is None:
+        return "-"
+    for unit, name in ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s")):
+        if bytes_per_s >= 0.9995 * unit:
+            return f"{_three_digits(bytes_per_s / unit)} {name}"
+    return f"{_three_digits(bytes_per_s / 1000)} kB/s"
+
+
+def format_time_ns(time_ns: float) -> str:
+    """Write a time with three digits.
+
+    Example:
+        >>> format_time_ns(0.25), format_time_ns(850), format_time_ns(3_300), format_time_ns(151_000_000)
+        ('0.25 ns', '850 ns', '3.3 µs', '151 ms')
+    """
+    for unit, name in ((10**9, "s"), (10**6, "ms"), (1000, "µs")):
+        if time_ns >= 0.9995 * unit:
+            return f"{_three_digits(time_ns / unit)} {name}"
+    return f"{_three_digits(time_ns)} ns"
+
+
+def _three_digits(value: float) -> str:
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -21,6 +21,7 @@ _COMMANDS = {
     "diff": "What grew between two snapshots or instants",
     "report": "One page with pictures, for any browser",
     "export": "A Perfetto trace, Parquet tables, a flame graph or JSON",
+    "probe": "What this machine's memory does, and which to use for what",
     "kv": "Which formats of a KV cache a model bears",
 }
 """Each command, a module of this package with a function (or a group) of its name, and what the list of commands says."""

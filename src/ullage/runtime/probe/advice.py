@@ -1,0 +1,283 @@
+"""Which memory to use for what, and why: a pure function of what was measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ullage.units import MIB, format_bytes
+from ullage.units import format_rate as rate
+from ullage.units import format_time_ns as time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ullage.runtime.probe.result import (
+        AllocationPoint,
+        CopyCurve,
+        Kind,
+        ProbeResult,
+        Sample,
+        Temperature,
+        Way,
+    )
+
+_NEAR = 0.9  # of a speed: a way that is simpler may be this much slower
+_SMALL_BYTES = 4096
+_MOST_READS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What to do in one case.
+
+    Attributes:
+        topic: The case: small_copies, large_copies, read_once, used_again, larger_than_gpu, allocation, random_access,
+            from_managed.
+        do: What to do.
+        because: The figures that say so.
+    """
+
+    topic: str
+    do: str
+    because: str
+
+
+def advise(result: ProbeResult) -> tuple[Advice, ...]:
+    """Return what the figures say, a case each; cases whose figures are missing are left out.
+
+    Args:
+        result: What was measured.
+    """
+    parts = (_small_copies, _large_copies, _read_once, _used_again, _larger_than_gpu, _allocation, _random_access)
+    return tuple(one for part in parts for one in part(result)) + tuple(_from_managed(result))
+
+
+def _small_copies(result: ProbeResult) -> Iterator[Advice]:
+    pinned = result.copy_curve("pinned", "to_gpu")
+    if pinned is None or pinned.half_speed_bytes is None:
+        return
+    latency = time(pinned.points[0].latency.median_ns)
+    half = format_bytes(pinned.half_speed_bytes)
+    yield Advice(
+        topic="small_copies",
+        do=f"Pack copies below {half} into one pinned buffer, and copy that.",
+        because=f"A copy of {format_bytes(pinned.points[0].size_bytes)} takes {latency} from call to end, and below {half} "
+        f"less than half of {rate(pinned.top_bytes_per_s)} is reached.",
+    )
+
+
+def _large_copies(result: ProbeResult) -> Iterator[Advice]:
+    pinned, pageable = result.copy_curve("pinned", "to_gpu"), result.copy_curve("pageable", "to_gpu")
+    if pinned is None or pageable is None:
+        return
+    fast, slow = pinned.points[-1], pageable.points[-1]
+    size = format_bytes(fast.size_bytes)
+    speeds = f"{size}: pinned {rate(fast.bytes_per_s)}, pageable {rate(slow.bytes_per_s)}"
+    if slow.bytes_per_s >= _NEAR * fast.bytes_per_s:
+        yield Advice(
+            topic="large_copies", do="Copy from memory as it is: pinning it gains nothing here.", because=f"{speeds}."
+        )
+        return
+    cost = _at(result, "pinned", "cold", fast.size_bytes)
+    saved = slow.in_stream.median_ns - fast.in_stream.median_ns
+    if cost is None:
+        yield Advice(topic="large_copies", do="Pin what is copied more than once.", because=f"{speeds}.")
+        return
+    pinning = cost.allocate.median_ns + cost.free.median_ns
+    num_copies = math.ceil(pinning / saved)
+    do = (
+        "Pin even what is copied once."
+        if num_copies <= 1
+        else f"Pin what is copied {num_copies} times or more, or reuse one pinned buffer; leave the rest pageable."
+    )
+    yield Advice(
+        topic="large_copies",
+        do=do,
+        because=f"{speeds}; to pin and unpin it takes {time(pinning)}, a copy saves {time(saved)}.",
+    )
+
+
+def _read_once(result: ProbeResult) -> Iterator[Advice]:
+    copied, mapped, device = _copy_device_mapped(result)
+    if copied is None or mapped is None or device is None:
+        return
+    by_copy = round(1 / (1 / copied + 1 / device))
+    figures = f"A kernel reads host memory in place at {rate(mapped)}; copied first, at {rate(by_copy)}."
+    if mapped >= _NEAR * by_copy:
+        do = "Let the kernel read pinned memory in place (zero-copy): no copy, no second buffer."
+        if result.machine.shares_page_tables:
+            do = "Let the kernel read host memory in place: no copy, no second buffer."
+    else:
+        do = "Copy it to the GPU from pinned memory, in pieces while the kernel works on the last one."
+    yield Advice(topic="read_once", do=do, because=figures)
+
+
+def _used_again(result: ProbeResult) -> Iterator[Advice]:
+    copied, mapped, device = _copy_device_mapped(result)
+    if copied is None or mapped is None or device is None:
+        return
+    figures = f"Reads: {rate(device)} on the GPU, {rate(mapped)} in place."
+    if mapped >= _NEAR * device:
+        yield Advice(topic="used_again", do="Leave it where it is: reads are as fast there.", because=figures)
+        return
+    num_reads = max(math.ceil((1 / copied) / (1 / mapped - 1 / device)), 1)
+    if num_reads > _MOST_READS:
+        do = "Leave it where it is."
+    else:
+        do = (
+            f"Copy what is read {num_reads} times or more to the GPU's memory."
+            if num_reads > 1
+            else "Copy it to the GPU."
+        )
+    yield Advice(topic="used_again", do=do, because=f"{figures} The copy runs at {rate(copied)}.")
+
+
+def _larger_than_gpu(result: ProbeResult) -> Iterator[Advice]:
+    copied, mapped, _ = _copy_device_mapped(result)
+    prefetched, faulted = _rate(result, "managed_prefetched"), _rate(result, "managed_by_fault")
+    ways = [
+        ("copies from pinned memory through two buffers", copied),
+        ("reading pinned memory in place", mapped),
+        ("managed memory, prefetched", prefetched),
+        ("managed memory by fault", faulted),
+    ]
+    known = [(name, speed) for name, speed in ways if speed is not None]
+    if copied is None or len(known) < 2:
+        return
+    best = max(speed for _, speed in known)
+    # A kernel reads a weight more than once: over a link that nothing caches, a way in place has to be faster by itself.
+    needed = _NEAR * best if result.machine.shares_page_tables else copied / _NEAR
+    if mapped is not None and mapped >= max(needed, _NEAR * best):
+        do = "Leave weights in host memory and read them in place."
+    elif copied >= _NEAR * best:
+        do = "Stream weights from pinned memory by copies, through two buffers on a stream of their own."
+    else:
+        do = f"Use {max(known, key=lambda one: one[1])[0]}."
+    if prefetched is None and not result.machine.has_concurrent_managed:
+        do += " Managed memory cannot be larger than the GPU, nor prefetched, here."
+    figures = "; ".join(f"{name} {rate(speed)}" for name, speed in known)
+    yield Advice(topic="larger_than_gpu", do=do, because=f"{figures[0].upper()}{figures[1:]}.")
+
+
+def _allocation(result: ProbeResult) -> Iterator[Advice]:
+    size = 64 * MIB
+    named: list[tuple[str, Way, Temperature]] = [
+        ("PyTorch's cache", "torch", "warm"),
+        ("a warm stream-ordered pool", "pool", "warm"),
+        ("a cold one", "pool", "cold"),
+        ("cudaMalloc", "cuda_malloc", "cold"),
+    ]
+    costs = [
+        (name, point.allocate.median_ns + point.free.median_ns)
+        for name, way, temperature in named
+        if (point := _at(result, way, temperature, size)) is not None
+    ]
+    if len(costs) < 2:
+        return
+    best, cheapest = min(costs, key=lambda one: one[1])
+    figures = ", ".join(f"{name} {time(cost)}" for name, cost in costs)
+    dearest = max(cost for _, cost in costs)
+    do = f"Take short-lived memory from {best}." if dearest > 2 * cheapest else "Any allocator does: costs are alike."
+    yield Advice(topic="allocation", do=do, because=f"{format_bytes(size)}, allocated and freed: {figures}.")
+
+
+def _random_access(result: ProbeResult) -> Iterator[Advice]:
+    tlb = result.tlb
+    knees = [one.knee_bytes for one in result.reach if one.pattern == "gather" and one.knee_bytes is not None]
+    if tlb is None and not knees:
+        return
+    if not knees:
+        assert tlb is not None
+        do = f"Nothing for kernels that fill the GPU; a lone chain of addresses stays within {format_bytes(tlb.reach_bytes)}."
+    else:
+        do = f"Keep what is read at random within {format_bytes(knees[0])}, or sort the accesses."
+    because = "Beyond that an access of a full GPU costs 1.5 times as much" if knees else "No gather tried has a knee"
+    if tlb is not None:
+        because += f"; a chain goes from {tlb.hit_ns} ns a step to {tlb.hit_ns + tlb.miss_ns} ns"
+    yield Advice(topic="random_access", do=do, because=f"{because}.")
+
+
+def _from_managed(result: ProbeResult) -> Iterator[Advice]:
+    """Say how a program leaves managed memory, or why it need not."""
+    copied = _copied_rate(result)
+    faulted = _first(result, "managed_by_fault")
+    if copied is None or faulted is None or faulted.bytes_per_s is None:
+        return
+    if faulted.bytes_per_s >= _NEAR * copied:
+        yield Advice(
+            topic="from_managed",
+            do="Stay with managed memory: its faults cost nothing here.",
+            because=f"First read after a host write {rate(faulted.bytes_per_s)}, a pinned copy {rate(copied)}.",
+        )
+        return
+    yield Advice(
+        topic="from_managed",
+        do="Host writes, then a kernel: write into a pinned buffer, then cudaMemcpyAsync on the kernel's stream.",
+        because=f"By fault {rate(faulted.bytes_per_s)}, by copy {rate(copied)}.",
+    )
+    prefetched = _rate(result, "managed_prefetched")
+    if prefetched is not None:
+        yield Advice(
+            topic="from_managed",
+            do="cudaMemPrefetchAsync to the GPU: the same copy; where managed memory has to stay, prefetch before each use.",
+            because=f"Prefetched {rate(prefetched)}, by copy {rate(copied)}.",
+        )
+    back = result.copy_curve("pinned", "to_host")
+    if back is not None:
+        yield Advice(
+            topic="from_managed",
+            do="The host reads results: cudaMemcpyAsync into a pinned buffer, then wait for an event after it.",
+            because=f"By copy {rate(back.top_bytes_per_s)}; the host takes managed pages back one fault at a time.",
+        )
+    yield from _managed_calls(result)
+
+
+def _managed_calls(result: ProbeResult) -> Iterator[Advice]:
+    size = 64 * MIB
+    warm, cold = _at(result, "pool", "warm", size), _at(result, "pool", "cold", size)
+    managed = _at(result, "managed", "cold", size)
+    if warm is not None and managed is not None:
+        yield Advice(
+            topic="from_managed",
+            do="cudaMallocManaged: cudaMallocAsync on the stream that uses it; cudaFree: cudaFreeAsync after the last use.",
+            because=f"{format_bytes(size)}: {time(warm.allocate.median_ns)} and {time(warm.free.median_ns)}, managed "
+            f"{time(managed.allocate.median_ns)} and {time(managed.free.median_ns)}; cudaFree also waits for the GPU.",
+        )
+    if warm is not None and cold is not None and cold.allocate.median_ns > 2 * warm.allocate.median_ns:
+        yield Advice(
+            topic="from_managed",
+            do="Raise the pool's cudaMemPoolAttrReleaseThreshold once, or each synchronisation gives its memory back.",
+            because=f"An allocation of {format_bytes(size)}: kept {time(warm.allocate.median_ns)}, "
+            f"given back {time(cold.allocate.median_ns)}.",
+        )
+
+
+def _copy_device_mapped(result: ProbeResult) -> tuple[int | None, int | None, int | None]:
+    """Return the speeds of a pinned copy to the GPU, of reads of mapped memory, and of the GPU's own."""
+    return _copied_rate(result), _rate(result, "mapped"), result.device_rate("read")
+
+
+def _copied_rate(result: ProbeResult) -> int | None:
+    curve: CopyCurve | None = result.copy_curve("pinned", "to_gpu")
+    return None if curve is None else curve.top_bytes_per_s
+
+
+def _first(result: ProbeResult, kind: Kind) -> Sample | None:
+    figures = result.kind(kind)
+    return None if figures is None else figures.first_read
+
+
+def _rate(result: ProbeResult, kind: Kind) -> int | None:
+    """Return the speed of the read after the host wrote; of mapped memory, which does not move, of all."""
+    figures = result.kind(kind)
+    sample = None if figures is None else (figures.read if kind == "mapped" else figures.first_read)
+    return None if sample is None else sample.bytes_per_s
+
+
+def _at(result: ProbeResult, way: Way, temperature: Temperature, size: int) -> AllocationPoint | None:
+    """Return what the largest size measured, up to this one, cost."""
+    curve = result.allocation(way, temperature)
+    points = [] if curve is None else [one for one in curve.points if one.size_bytes <= size]
+    return points[-1] if points else None

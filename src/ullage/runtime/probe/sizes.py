@@ -1,0 +1,72 @@
+"""How large the blocks are that a probe measures: what is usual, or less where little of the GPU is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.errors import DeviceError
+from ullage.units import GIB, KIB, MIB, format_bytes
+
+_USUAL_FREE = 2 * GIB
+_LEAST = MIB  # a block smaller than this says little
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes in bytes, each a power of two.
+
+    Attributes:
+        device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
+        kind: A block of each other kind of memory.
+        copies: The sizes of copies.
+        allocations: The sizes of allocations.
+        host_allocations: The same of host and managed memory.
+        cached: A block that fits the cache.
+        reach: The largest footprint.
+    """
+
+    device: int
+    kind: int
+    copies: tuple[int, ...]
+    allocations: tuple[int, ...]
+    host_allocations: tuple[int, ...]
+    cached: int
+    reach: int
+
+
+def sizes_for(free_bytes: int, l2_bytes: int) -> Sizes:
+    """Choose sizes.
+
+    Args:
+        free_bytes: What is free on the GPU.
+        l2_bytes: Its cache.
+
+    Raises:
+        DeviceError: Too little is free to measure anything.
+
+    Example:
+        >>> sizes_for(64 << 20, 50 << 20).device >> 20, sizes_for(128 << 30, 50 << 20).device >> 20
+        (16, 4096)
+    """
+    spare = min(free_bytes, _USUAL_FREE) // 4
+    if spare < _LEAST:
+        raise DeviceError(
+            f"only {format_bytes(free_bytes)} of the GPU are free: a probe needs {format_bytes(4 * _LEAST)}"
+        )
+    kind = _power_of_two(min(spare, 256 * MIB))
+    device = min(_power_of_two(free_bytes // 4), max(4 * GIB, _power_of_two(32 * l2_bytes)))
+    allocations = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
+    return Sizes(
+        device=device,
+        kind=kind,
+        copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= kind),
+        allocations=tuple(size for size in allocations if size <= device),
+        host_allocations=tuple(size for size in allocations if size <= kind),
+        cached=_power_of_two(max(min(l2_bytes // 3, device), MIB)),
+        reach=min(_power_of_two(free_bytes // 2), 64 * GIB),
+    )
+
+
+def _power_of_two(size: int) -> int:
+    """Return the largest power of two up to a size."""
+    return 1 << (size.bit_length() - 1)
