@@ -8,6 +8,7 @@ It measures nothing: each row names the script whose results it read, and those 
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ def allocator_rows() -> list[Row]:
         (row["workload"], row["conf"]): row["stats"] for row in json.loads(MEASURED.read_text())["rows"] if row["stats"]
     }
     rows = []
-    for workload, said in (("train_varlen", "training, lengths vary"), ("oom", "serving under an 8 GiB cap")):
+    for workload, said in (("train_ckpt", "training with checkpointing"), ("oom", "serving under an 8 GiB cap")):
         before = measured[workload, ""]
         after = measured[workload, "expandable_segments:True"]
         name = "allocator setting that `ullage tune` finds"
@@ -89,6 +90,16 @@ def cache_rows() -> list[Row]:
     return rows
 
 
+def prewarm_rows() -> list[Row]:
+    found = read("prewarm")["native"]
+    calls = [
+        statistics.median(one["steps"][0]["device_allocs"] for one in found[kind]["rounds"])
+        for kind in ("cold", "warm")
+    ]
+    workload = "a transformer in training, first step: calls of cudaMalloc"
+    return [Row("pools filled before", workload, f"{calls[0]:.0f}", f"{calls[1]:.0f}", "benchmarks.run_prewarm")]
+
+
 def weight_rows() -> list[Row]:
     found = read("weights")
     passes, train, pinning = found["passes"], found["train"], found["pinning"]
@@ -110,7 +121,7 @@ def weight_rows() -> list[Row]:
 
 
 def main() -> None:
-    rows = [*allocator_rows(), *cache_rows(), *weight_rows()]
+    rows = [*allocator_rows(), *cache_rows(), *weight_rows(), *prewarm_rows()]
     lines = [
         _HEAD,
         "| technique | workload | before | after | from |",

@@ -226,7 +226,7 @@ def page_constants(layout: PageLayout) -> dict[str, Any]:
         "HEADS": layout.num_kv_heads,
         "D": layout.head_dim,
         "D2": half,
-        "P2": power_of_two(half),
+        "P2": max(power_of_two(half), 16),  # tensor cores add up 16 values at a time
         "PAGE": layout.page_tokens,
         "CODE_BYTES": layout.code_bytes,
         "GROUPS": layout.num_groups,

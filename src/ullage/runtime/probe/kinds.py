@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.result import Kind, KindFigures, Sample
-from ullage.runtime.probe.timing import repeated, timing_of
+from ullage.runtime.probe.timing import median_of, repeated, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,8 @@ KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
     ("stream_ordered", "stream_ordered"),
     ("device", "device"),
 )
+_BY_PLACE = ("pageable", "managed_by_fault", "managed_prefetched")  # faster or slower by where the system put a block
+_NUM_BLOCKS = 5
 _RESIDENT = ("stream_ordered", "device")
 NO_PAGEABLE_ACCESS = "this GPU cannot read pageable memory"
 NO_PREFETCH = "this GPU cannot prefetch managed memory"
@@ -41,7 +44,30 @@ def measure_kinds(gpu: Gpu, size_bytes: int, device_bytes: int) -> tuple[KindFig
         device_bytes: A block of the GPU's own memory, much larger than its cache.
     """
     return tuple(
-        _figures(gpu, kind, memory, device_bytes if kind in _RESIDENT else size_bytes) for kind, memory in KINDS
+        _median(
+            [
+                _figures(gpu, kind, memory, device_bytes if kind in _RESIDENT else size_bytes)
+                for _ in range(_NUM_BLOCKS if kind in _BY_PLACE else 1)
+            ]
+        )
+        for kind, memory in KINDS
+    )
+
+
+def _median(found: list[KindFigures]) -> KindFigures:
+    """Return the median of what several blocks of a kind gave."""
+    if len(found) == 1 or any(one.why for one in found):
+        return next((one for one in found if one.why), found[0])
+
+    def joined(samples: list[Sample | None]) -> Sample | None:
+        there = [one for one in samples if one is not None]
+        return replace(there[0], timing=median_of([one.timing for one in there if one.timing])) if there else None
+
+    return replace(
+        found[0],
+        first_read=joined([one.first_read for one in found]),
+        read=joined([one.read for one in found]),
+        write=joined([one.write for one in found]),
     )
 
 

@@ -60,6 +60,22 @@ def repeated(
     return timing_of(times_ns(int(min(max(budget_ns / one_ns, least), most))))
 
 
+def median_of(timings: Sequence[Timing]) -> Timing:
+    """Return the median of several timings' medians, with the spread of all.
+
+    Example:
+        >>> median_of([timing_of([5.0]), timing_of([9.0]), timing_of([6.0])])
+        Timing(median_ns=6, p10_ns=5, p90_ns=9, num_timed=3)
+    """
+    ordered = sorted(one.median_ns for one in timings)
+    return Timing(
+        median_ns=ordered[len(ordered) // 2],
+        p10_ns=min(one.p10_ns for one in timings),
+        p90_ns=max(one.p90_ns for one in timings),
+        num_timed=sum(one.num_timed for one in timings),
+    )
+
+
 def bytes_per_s(size_bytes: int, timing: Timing) -> int:
     """Return a speed, from the median.
 
