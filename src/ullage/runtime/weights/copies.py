@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+
+class Arrival(NamedTuple):
+    """What becomes of bytes that were copied.
+
+    Attributes:
+        landing: Where they are copied to, uint8. One does: the next copy comes after what is made of them.
+        land: Makes a block in a buffer of them, from the block's number and the buffer's.
+    """
+
+    landing: torch.Tensor
+    land: Callable[[int, int], None]
+
+
+def _copy(source: torch.Tensor, buffer: torch.Tensor, block: int, slot: int, arrival: Arrival | None) -> None:
+    if arrival is None:
+        buffer[: len(source)].copy_(source, non_blocking=True)
+        return
+    arrival.landing[: len(source)].copy_(source, non_blocking=True)
+    arrival.land(block, slot)
 
 
 class HostCopies:
     """Copies where there is no GPU: each is done when it is issued."""
 
-    def __init__(self, sources: Sequence[torch.Tensor], slots: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, sources: Sequence[torch.Tensor], slots: Sequence[torch.Tensor], arrival: Arrival | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             sources: The bytes of each streamed block, uint8 on the host.
             slots: The buffers, uint8.
+            arrival: What becomes of bytes that were copied; None: they are copied to the buffer, and stay as they are.
         """
-        self._sources, self._slots = sources, slots
+        self._sources, self._slots, self._arrival = sources, slots, arrival
 
     def copy_in(self, block: int, slot: int) -> None:
         """Copy a block to a buffer."""
-        source = self._sources[block]
-        self._slots[slot][: len(source)].copy_(source)
+        _copy(self._sources[block], self._slots[slot], block, slot, self._arrival)
 
     def wait_for(self, slot: int) -> None:
         """Do nothing: the copy is there."""
@@ -40,15 +62,22 @@ class CudaCopies:
     Whatever stream computes, it is ordered by events: a copy after the last use of its buffer, a use after the last copy.
     """
 
-    def __init__(self, sources: Sequence[torch.Tensor], slots: Sequence[torch.Tensor], device: torch.device) -> None:
+    def __init__(
+        self,
+        sources: Sequence[torch.Tensor],
+        slots: Sequence[torch.Tensor],
+        device: torch.device,
+        arrival: Arrival | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             sources: The bytes of each streamed block, uint8 in pinned host memory.
             slots: The buffers, uint8 on the GPU.
             device: The GPU.
+            arrival: What becomes of bytes that were copied; None: they are copied to the buffer, and stay as they are.
         """
-        self._sources, self._slots, self._device = sources, slots, device
+        self._sources, self._slots, self._device, self._arrival = sources, slots, device, arrival
         self.stream = torch.cuda.Stream(device)
         self._copied = [torch.cuda.Event() for _ in slots]
         self._used = [torch.cuda.Event() for _ in slots]
@@ -57,10 +86,9 @@ class CudaCopies:
 
     def copy_in(self, block: int, slot: int) -> None:
         """Issue a copy of a block to a buffer, after what `done_with` last marked for it."""
-        source = self._sources[block]
         self.stream.wait_event(self._used[slot])
-        with torch.cuda.stream(self.stream):
-            self._slots[slot][: len(source)].copy_(source, non_blocking=True)
+        with torch.no_grad(), torch.cuda.stream(self.stream):
+            _copy(self._sources[block], self._slots[slot], block, slot, self._arrival)
         self._copied[slot].record(self.stream)
 
     def wait_for(self, slot: int) -> None:

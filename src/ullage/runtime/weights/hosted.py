@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ullage.errors import RuntimeMemoryError
 from ullage.runtime.weights.arena import PinnedArena, typed_view
+from ullage.runtime.weights.homes import Home, PlainHome, home_of, stored_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import nn
+
     from ullage.runtime.weights.blocks import Block
+    from ullage.runtime.weights.coding import Storage
 
 
 class HostedBlock:
@@ -24,23 +29,42 @@ class HostedBlock:
         copied_version: `version()` when it was last copied to a buffer.
     """
 
-    def __init__(self, block: Block, fill: Callable[[torch.Tensor, torch.Tensor], None], *, is_pinned: bool) -> None:
+    def __init__(
+        self,
+        block: Block,
+        fill: Callable[[torch.Tensor, torch.Tensor], None],
+        *,
+        is_pinned: bool,
+        storage: Storage | None = None,
+    ) -> None:
         """Move a block's weights to the host.
 
         Args:
             block: The block.
             fill: Writes a parameter's values to the tensor that is given with it.
             is_pinned: Whether to page-lock the memory.
+            storage: How matrices are stored; None: as they are.
 
         Raises:
             RuntimeMemoryError: The host does not give or lock it; the block is as it was.
         """
-        arena = PinnedArena(block.size_bytes, is_pinned=is_pinned)
+        offsets, size_bytes = stored_offsets(block, storage)
+        arena = PinnedArena(size_bytes, is_pinned=is_pinned)
         self.block, self.data, self.copied_version = block, arena.data, -1
-        self._homes = [typed_view(arena.data, weight.offset, weight.parameter) for weight in block.weights]
+        self._homes = [
+            home_of(arena.data, offset, weight.parameter, storage)
+            for offset, weight in zip(offsets, block.weights, strict=True)
+        ]
+        self._likes = [torch.empty_like(weight.parameter.data, device="meta") for weight in block.weights]
         self._views: dict[int, list[torch.Tensor]] = {}
+        self._hooks = [] if storage is None else [block.module.register_state_dict_post_hook(partial(self._save))]
         for weight, home in zip(block.weights, self._homes, strict=True):
-            fill(weight.parameter, home)
+            if isinstance(home, PlainHome):
+                fill(weight.parameter, home.resting)
+            else:
+                values = torch.empty_like(weight.parameter.data, device="cpu")
+                fill(weight.parameter, values)
+                home.store(values)
         self.send_home()
 
     def version(self) -> int:
@@ -59,15 +83,16 @@ class HostedBlock:
                 raise RuntimeMemoryError(
                     f"{self.block.name}.{weight.name} was replaced while it is streamed: unstream() the model first"
                 )
-            if parameter.data_ptr() == home.data_ptr():
+            resting = home.resting
+            if parameter.data_ptr() == resting.data_ptr():
                 continue
-            if parameter.dtype != home.dtype or parameter.shape != home.shape:
+            if parameter.dtype != resting.dtype or parameter.shape != resting.shape:
                 raise RuntimeMemoryError(
                     f"{self.block.name}.{weight.name} became {parameter.dtype} {tuple(parameter.shape)} while it is streamed "
-                    f"as {home.dtype} {tuple(home.shape)}: unstream() the model first"
+                    f"as {resting.dtype} {tuple(resting.shape)}: unstream() the model first"
                 )
-            home.copy_(parameter.data)
-            parameter.data = home
+            home.store(parameter.data)
+            parameter.data = resting
 
     def lend(self, slot: int, buffer: torch.Tensor) -> None:
         """Let the block find its weights in a buffer.
@@ -76,26 +101,47 @@ class HostedBlock:
             slot: The buffer's number.
             buffer: Its bytes, uint8.
         """
-        if slot not in self._views:
-            self._views[slot] = [typed_view(buffer, weight.offset, weight.parameter) for weight in self.block.weights]
-        for weight, view in zip(self.block.weights, self._views[slot], strict=True):
+        for weight, view in zip(self.block.weights, self._views_of(slot, buffer), strict=True):
             weight.parameter.data = view
+
+    def land(self, landing: torch.Tensor, slot: int, buffer: torch.Tensor) -> None:
+        """Make the weights of the block's bytes.
+
+        Args:
+            landing: Where these were copied to, uint8.
+            slot: The buffer's number.
+            buffer: Its bytes, uint8.
+        """
+        for home, view in zip(self._homes, self._views_of(slot, buffer), strict=True):
+            home.land(landing, view)
 
     def write_back(self, slot: int) -> None:
         """Copy a buffer's weights home, where they were changed while the block ran. It waits for the GPU."""
         for home, view in zip(self._homes, self._views[slot], strict=True):
-            home.copy_(view)
+            home.store(view)
 
     def send_home(self) -> None:
         """Let the block find its weights on the host."""
         for weight, home in zip(self.block.weights, self._homes, strict=True):
-            weight.parameter.data = home
+            weight.parameter.data = home.resting
 
-    def leave(self, device: torch.device) -> None:
-        """Move the weights to memory of their own.
+    def homes(self) -> dict[int, Home]:
+        """Return each weight's home by the id of its parameter."""
+        return {id(weight.parameter): home for weight, home in zip(self.block.weights, self._homes, strict=True)}
 
-        Args:
-            device: Where to.
-        """
-        for weight in self.block.weights:
-            weight.parameter.data = weight.parameter.data.to(device, copy=True)
+    def close(self) -> None:
+        """Let the module save itself as it did before."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _views_of(self, slot: int, buffer: torch.Tensor) -> list[torch.Tensor]:
+        if slot not in self._views:
+            pairs = zip(self.block.weights, self._likes, strict=True)
+            self._views[slot] = [typed_view(buffer, weight.offset, like) for weight, like in pairs]
+        return self._views[slot]
+
+    def _save(self, module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+        """Put weights in a state dict where it has what their parameters are at home."""
+        for weight, home in zip(self.block.weights, self._homes, strict=True):
+            if f"{prefix}{weight.name}" in state:
+                state[f"{prefix}{weight.name}"] = home.value()

@@ -28,6 +28,7 @@ class StreamPlan:
         num_slots: The buffers that streamed blocks are copied to.
         slot_bytes: The bytes of a buffer: the largest streamed block.
         other_bytes: What is outside of the blocks, or cannot be streamed, and stays on the GPU.
+        stored_bytes: The bytes of each block on the host, where it is stored in other ones; None: as many.
     """
 
     block_bytes: tuple[int, ...]
@@ -35,6 +36,7 @@ class StreamPlan:
     num_slots: int
     slot_bytes: int
     other_bytes: int
+    stored_bytes: tuple[int, ...] | None = None
 
     @property
     def streamed(self) -> tuple[int, ...]:
@@ -44,13 +46,22 @@ class StreamPlan:
     @property
     def moved_bytes(self) -> int:
         """The bytes that cross the link in a pass forwards; as many are in pinned host memory."""
-        return sum(self.block_bytes[index] for index in self.streamed)
+        return sum(self._crossing[index] for index in self.streamed)
+
+    @property
+    def landing_bytes(self) -> int:
+        """What a block is copied to where it is stored in other bytes than it runs with."""
+        return 0 if self.stored_bytes is None else max((self.stored_bytes[index] for index in self.streamed), default=0)
+
+    @property
+    def _crossing(self) -> tuple[int, ...]:
+        return self.block_bytes if self.stored_bytes is None else self.stored_bytes
 
     @property
     def gpu_bytes(self) -> int:
         """What lies on the GPU: all that stays, and the buffers."""
         stays = sum(size for size, keeps in zip(self.block_bytes, self.is_resident, strict=True) if keeps)
-        return self.other_bytes + stays + self.num_slots * self.slot_bytes
+        return self.other_bytes + stays + self.num_slots * self.slot_bytes + self.landing_bytes
 
     def step_s(self, compute_s: Sequence[float], bytes_per_s: float) -> float:
         """Return how long a pass forwards through the blocks takes.
@@ -79,11 +90,16 @@ class StreamPlan:
         return now
 
     def _copy_times(self, bytes_per_s: float) -> list[float]:
-        return [self.block_bytes[index] / bytes_per_s for index in self.streamed]
+        return [self._crossing[index] / bytes_per_s for index in self.streamed]
 
 
 def plan_stream(
-    block_bytes: Sequence[int], other_bytes: int, gpu_bytes: int, *, num_slots: int = DEFAULT_SLOTS
+    block_bytes: Sequence[int],
+    other_bytes: int,
+    gpu_bytes: int,
+    *,
+    num_slots: int = DEFAULT_SLOTS,
+    stored_bytes: Sequence[int] | None = None,
 ) -> StreamPlan:
     """Choose which blocks stay on the GPU.
 
@@ -95,6 +111,7 @@ def plan_stream(
         other_bytes: What stays whatever is chosen.
         gpu_bytes: What the whole may take on the GPU.
         num_slots: The buffers, two or more for copies to overlap with computing.
+        stored_bytes: The bytes of each block on the host; None: as many.
 
     Raises:
         RuntimeMemoryError: Not even the buffers fit; the message says what is needed.
@@ -102,6 +119,7 @@ def plan_stream(
     Cost: a sort, and one simulated step for each number of blocks that may stay.
     """
     sizes = tuple(block_bytes)
+    stored = None if stored_bytes is None else tuple(stored_bytes)
     if other_bytes + sum(sizes) <= gpu_bytes:
         everything = (True,) * len(sizes)
         return StreamPlan(block_bytes=sizes, is_resident=everything, num_slots=0, slot_bytes=0, other_bytes=other_bytes)
@@ -110,14 +128,19 @@ def plan_stream(
         slots = min(num_slots, len(sizes) - num_resident)
         slot_bytes = max(size for size, keeps in zip(sizes, stays, strict=True) if not keeps)
         plan = StreamPlan(
-            block_bytes=sizes, is_resident=stays, num_slots=slots, slot_bytes=slot_bytes, other_bytes=other_bytes
+            block_bytes=sizes,
+            is_resident=stays,
+            num_slots=slots,
+            slot_bytes=slot_bytes,
+            other_bytes=other_bytes,
+            stored_bytes=stored,
         )
         if plan.gpu_bytes <= gpu_bytes:
             return plan
     raise RuntimeMemoryError(
         f"{format_bytes(gpu_bytes)} on the GPU are too few: what is not streamed takes {format_bytes(other_bytes)}, "
-        f"and {num_slots} buffers of {format_bytes(max(sizes))} each take {format_bytes(num_slots * max(sizes))}; "
-        f"give gpu_bytes={other_bytes + num_slots * max(sizes)} or more"
+        f"and buffers for {num_slots} blocks {format_bytes(plan.gpu_bytes - other_bytes)}; "
+        f"give gpu_bytes={plan.gpu_bytes} or more"
     )
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ullage.runtime.weights.plan import StreamPlan
 
 
+_SLOW_SHARE = 0.8
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamPrediction:
     """What a pass forwards through a model's blocks costs.
@@ -30,6 +33,7 @@ class StreamPrediction:
         compute_s: How long the blocks compute, in all.
         copy_s: How long the link copies, in all.
         step_s: How long the pass takes.
+        probed_bytes_per_s: The link's speed when `ullage probe` measured this machine; None: it did not.
     """
 
     moved_bytes: int
@@ -37,16 +41,31 @@ class StreamPrediction:
     compute_s: float
     copy_s: float
     step_s: float
+    probed_bytes_per_s: float | None = None
 
     @classmethod
-    def of(cls, plan: StreamPlan, compute_s: Sequence[float], link_bytes_per_s: float) -> StreamPrediction:
-        """Predict a pass from how long each block computes and how fast the link is."""
+    def of(
+        cls,
+        plan: StreamPlan,
+        compute_s: Sequence[float],
+        link_bytes_per_s: float,
+        probed_bytes_per_s: float | None = None,
+    ) -> StreamPrediction:
+        """Predict a pass from how long each block computes and how fast the link is.
+
+        Args:
+            plan: Which blocks are streamed.
+            compute_s: How long each block computes, in seconds.
+            link_bytes_per_s: The link's speed.
+            probed_bytes_per_s: What it was when the machine was probed; None: it was not.
+        """
         return cls(
             moved_bytes=plan.moved_bytes,
             link_bytes_per_s=link_bytes_per_s,
             compute_s=sum(compute_s),
             copy_s=plan.moved_bytes / link_bytes_per_s,
             step_s=plan.step_s(compute_s, link_bytes_per_s),
+            probed_bytes_per_s=probed_bytes_per_s,
         )
 
     @property
@@ -54,7 +73,28 @@ class StreamPrediction:
         """What limits the pass: "link" or "compute"."""
         return "link" if self.copy_s > self.compute_s else "compute"
 
+    @property
+    def is_link_slow(self) -> bool:
+        """Whether the link is far slower than when it was probed."""
+        probed = self.probed_bytes_per_s
+        return probed is not None and self.moved_bytes > 0 and self.link_bytes_per_s < _SLOW_SHARE * probed
+
+    def against(self, measured_s: float) -> str:
+        """Say how a pass went beside what was predicted.
+
+        Args:
+            measured_s: What `StreamedModel.measured_s` returned.
+        """
+        took, foretold = (format_duration(round(one * 1e6)) for one in (measured_s, self.step_s))
+        return f"took {took}, {foretold} were predicted: {measured_s / self.step_s - 1:+.1%}"
+
     def __str__(self) -> str:
+        slow = ""
+        if self.is_link_slow and self.probed_bytes_per_s is not None:
+            slow = (
+                f"\n  the link gave {self.probed_bytes_per_s / 1e9:.1f} GB/s when this machine was probed: something else "
+                "copies now, or the host's memory is far from this GPU"
+            )
         step, compute, copy = (format_duration(round(one * 1e6)) for one in (self.step_s, self.compute_s, self.copy_s))
         why = {
             "link": "the link limits it: more tokens a pass cost nothing until computing takes as long",
@@ -63,7 +103,7 @@ class StreamPrediction:
         return (
             f"{step} a pass, {self.step_s / self.compute_s:.2f} x what computing takes; {why[self.limit]}\n"
             f"  {format_bytes(self.moved_bytes)} move at {self.link_bytes_per_s / 1e9:.1f} GB/s: {copy}\n"
-            f"  the blocks compute for {compute}"
+            f"  the blocks compute for {compute}{slow}"
         )
 
 

@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from ullage.errors import DeviceError, RuntimeMemoryError
+from ullage.runtime.probe import known_probe
 from ullage.runtime.weights.arena import check_host_memory
 from ullage.runtime.weights.blocks import Block, find_blocks
 from ullage.runtime.weights.checkpoint import Checkpoint, MetaWeights
-from ullage.runtime.weights.copies import CudaCopies, HostCopies
+from ullage.runtime.weights.coding import STORAGES, Storage
+from ullage.runtime.weights.copies import Arrival, CudaCopies, HostCopies
+from ullage.runtime.weights.homes import Home, stored_offsets
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
 from ullage.runtime.weights.plan import DEFAULT_SLOTS, StreamPlan, plan_stream
@@ -34,6 +37,7 @@ def stream(
     num_slots: int = DEFAULT_SLOTS,
     host_bytes: int | None = None,
     checkpoint: str | Path | None = None,
+    storage: Storage | None = None,
     device: torch.device | str = "cuda",
 ) -> StreamedModel:
     """Let a model run with a part of its weights on the GPU.
@@ -48,6 +52,8 @@ def stream(
         host_bytes: What may be pinned; None: nine tenths of what the host says is free.
         checkpoint: A safetensors file, or a directory of some, from which what is on the meta device is read, straight to where
             it will lie; None: nothing is on the meta device.
+        storage: "int8" or "fp8": matrices of streamed blocks lie on the host, and cross the link, in 8 bits with a scale for
+            each row, and are decoded where they arrive; what they lose by it is lost for good. None: as they are.
         device: Where the model runs. On "cpu" all works, and nothing overlaps.
 
     Returns:
@@ -55,11 +61,14 @@ def stream(
 
     Raises:
         DeviceError: There is no GPU.
+        ValueError: There is no such storage.
         RuntimeMemoryError: Not even the buffers fit on the GPU, the host has too little memory, or nothing can be streamed. The
             model is as it was.
 
     Cost: a copy of the streamed weights, block by block; a block's old memory is freed before the next is copied.
     """
+    if storage is not None and storage not in STORAGES:
+        raise ValueError(f"no storage is called {storage!r}: use one of {', '.join(STORAGES)}")
     where = torch.device(device)
     if where.type == "cuda":
         if not torch.cuda.is_available():
@@ -67,21 +76,25 @@ def stream(
         where = torch.device("cuda", torch.cuda.current_device() if where.index is None else where.index)
     loading = None if checkpoint is None else MetaWeights(model, Checkpoint(checkpoint))
     try:
-        blocks, plan = _planned(model, gpu_bytes, trunk, num_slots)
+        blocks, plan = _planned(model, gpu_bytes, trunk, num_slots, storage)
         check_host_memory(plan.moved_bytes, host_bytes)
-        return StreamedModel(model, blocks, plan, where, loading)
+        return StreamedModel(model, blocks, plan, where, loading, storage)
     except BaseException:
         if loading is not None:
             loading.undo()
         raise
 
 
-def _planned(model: nn.Module, gpu_bytes: int, trunk: str | None, num_slots: int) -> tuple[list[Block], StreamPlan]:
+def _planned(
+    model: nn.Module, gpu_bytes: int, trunk: str | None, num_slots: int, storage: Storage | None
+) -> tuple[list[Block], StreamPlan]:
     blocks = find_blocks(model, trunk)
     everything = {id(one): one for one in chain(model.parameters(), model.buffers())}
     total = sum(one.numel() * one.element_size() for one in everything.values())
     other = total - sum(weight.size_bytes for block in blocks for weight in block.weights)
-    return blocks, plan_stream([block.size_bytes for block in blocks], other, gpu_bytes, num_slots=num_slots)
+    stored = None if storage is None else [stored_offsets(block, storage)[1] for block in blocks]
+    sizes = [block.size_bytes for block in blocks]
+    return blocks, plan_stream(sizes, other, gpu_bytes, num_slots=num_slots, stored_bytes=stored)
 
 
 class StreamedModel:
@@ -98,6 +111,7 @@ class StreamedModel:
         plan: StreamPlan,
         device: torch.device,
         loading: MetaWeights | None = None,
+        storage: Storage | None = None,
     ) -> None:
         """Take over a model's blocks.
 
@@ -107,12 +121,14 @@ class StreamedModel:
             plan: Which of them are streamed.
             device: Where they run.
             loading: Where values come from; None: they are in the model.
+            storage: How matrices lie on the host; None: as they are.
 
         Raises:
             RuntimeMemoryError: The host does not give or lock the memory; the model is as it was.
         """
         self.plan = plan
         self._model, self._blocks, self._device = model, blocks, device
+        self._storage = storage
         self._clock = StepClock(device)
         self._devices = {id(one): (one, one.device) for one in chain(model.parameters(), model.buffers())}
         self._hosted: list[HostedBlock] = []
@@ -154,7 +170,7 @@ class StreamedModel:
             raise RuntimeMemoryError("the model is no longer streamed: stream() it again")
         link = measure_link(self._hosted[0].data, self._slots[0]) if self._hosted else float("inf")
         seconds = block_seconds(self._model, [block.module for block in self._blocks], self._device, args, kwargs)
-        return StreamPrediction.of(self.plan, seconds, link)
+        return StreamPrediction.of(self.plan, seconds, link, _probed_link(self._device))
 
     def measured_s(self) -> float:
         """Return how long the last pass forwards took, from its first block to its last, in seconds.
@@ -183,7 +199,7 @@ class StreamedModel:
     def _place(self, fill: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
         is_gpu = self._device.type == "cuda"
         for index in self.plan.streamed:
-            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_gpu))
+            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_gpu, storage=self._storage))
         streamed = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
         for key, (tensor, _) in self._devices.items():
             if key not in streamed:
@@ -194,11 +210,23 @@ class StreamedModel:
             shape = (self.plan.num_slots, self.plan.slot_bytes)
             self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
         sources = [one.data for one in self._hosted]
-        copies: Copies = CudaCopies(sources, self._slots, self._device) if is_gpu else HostCopies(sources, self._slots)
+        arrival = self._arrival()
+        copies: Copies = (
+            CudaCopies(sources, self._slots, self._device, arrival)
+            if is_gpu
+            else HostCopies(sources, self._slots, arrival)
+        )
         self._ring = (
             Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted)) if self._hosted else None
         )
         self._hook()
+
+    def _arrival(self) -> Arrival | None:
+        if self._storage is None or not self._hosted:
+            return None
+        landing = torch.empty(self.plan.landing_bytes, dtype=torch.uint8, device=self._device)
+        slots, hosted = self._slots, self._hosted
+        return Arrival(landing, lambda block, slot: hosted[block].land(landing, slot, slots[slot]))
 
     def _hook(self) -> None:
         first, last = self._blocks[0].module, self._blocks[-1].module
@@ -228,19 +256,36 @@ class StreamedModel:
     def _restore(self) -> None:
         """Put all back; what does not fit where it was leaves the model streamed."""
         moved: list[tuple[torch.Tensor, torch.Tensor]] = []
-        at_home = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
+        homes: dict[int, Home] = {}
+        for one in self._hosted:
+            homes |= one.homes()
         try:
             for key, (tensor, device) in self._devices.items():
-                if key in at_home or tensor.device != device:
+                home = homes.get(key)
+                if home is not None and tensor.data_ptr() == home.resting.data_ptr():
                     moved.append((tensor, tensor.data))
-                    tensor.data = tensor.data.to(device, copy=True)
+                    tensor.data = home.value().to(device, copy=True)
+                elif tensor.device != device:
+                    moved.append((tensor, tensor.data))
+                    tensor.data = tensor.data.to(device)
         except BaseException:
             for tensor, data in moved:
                 tensor.data = data
             raise
         for hook in self._hooks:
             hook.remove()
+        for one in self._hosted:
+            one.close()
         self._hooks, self._hosted, self._slots, self._ring, self._is_done = [], [], [], None, True
+
+
+def _probed_link(device: torch.device) -> float | None:
+    """Return what copies from pinned memory reached when `ullage probe` measured this GPU; None where it did not."""
+    if device.type != "cuda":
+        return None
+    known = known_probe(device.index)
+    curve = None if known is None else known.copy_curve("pinned", "to_gpu")
+    return None if curve is None else curve.top_bytes_per_s
 
 
 def _copy(tensor: torch.Tensor, into: torch.Tensor) -> None:

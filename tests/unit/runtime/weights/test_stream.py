@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.unit.runtime.weights.conftest import DEVICE
 from ullage.errors import DeviceError, RuntimeMemoryError
-from ullage.runtime.weights import StreamedModel, stream
+from ullage.runtime.weights import StreamedModel, StreamPrediction, plan_stream, stream
 
 WIDTH = 16
 BLOCK_BYTES = 3 * 1024  # two matrices of 16 x 16 floats, and two vectors that take 512 bytes each
@@ -317,8 +317,10 @@ def test_a_prediction_says_what_limits() -> None:
         assert found.moved_bytes == 6 * BLOCK_BYTES
         assert found.step_s >= max(found.compute_s, found.copy_s * 0.99)
         assert found.limit in str(found)
+        assert not found.is_link_slow
         model(x_of())
         assert run.measured_s() > 0
+        assert found.against(found.step_s * 1.02).endswith("were predicted: +2.0%")
 
 
 def test_blocks_that_are_compiled_are_streamed() -> None:
@@ -332,3 +334,14 @@ def test_blocks_that_are_compiled_are_streamed() -> None:
         got = model(x_of())
     assert torch.equal(expected(Model(), x_of()), want)
     assert not torch.equal(got, want)
+
+
+def test_a_link_that_was_faster_when_it_was_probed_is_named() -> None:
+    plan = plan_stream([10_000_000] * 4, 0, 25_000_000)
+    slow = StreamPrediction.of(plan, [0.001] * 4, 10e9, 55e9)
+    assert slow.is_link_slow
+    assert "gave 55.0 GB/s when this machine was probed" in str(slow)
+    for link, probed in ((50e9, 55e9), (10e9, None)):
+        found = StreamPrediction.of(plan, [0.001] * 4, link, probed)
+        assert not found.is_link_slow
+        assert "probed" not in str(found)
