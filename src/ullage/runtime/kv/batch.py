@@ -39,6 +39,7 @@ class Batch:
         self.sequences: list[Sequence] = []
         self.num_columns = 0
         self.columns_of = [0] * len(pool.layouts)  # by layer; below num_columns where a forward pass has not come yet
+        self.is_graphed = False  # whether somebody replays its steps
         self.waiting: set[int] = set()  # layers whose new keys have not come to attention yet
         self._held: torch.Tensor | None = None
         self._pass: ForwardPass | None = None
@@ -176,7 +177,7 @@ class Batch:
         """Free those of some sequences that are not the batch's own, where what is inside fails."""
         try:
             yield
-        except RuntimeMemoryError:
+        except BaseException:
             own = {id(one) for one in self.sequences}
             for one in sequences:
                 if id(one) not in own:
@@ -199,18 +200,37 @@ class Batch:
         new_held = _held_by(mask, num_batch, num_new)
         counts = [num_new] * num_batch if new_held is None else new_held.sum(1).tolist()
         sequences = list(self.sequences)
+        before = [one.num_tokens for one in sequences]
         with self._or_freed(sequences):
             while len(sequences) < num_batch:
                 sequences.append(self.pool.new_sequence())
             self.pool.append(sequences, counts)
-        self.sequences = sequences
-        tables = self._updated_tables()
+            try:
+                passing = self._pass_of(sequences, counts, num_new, new_held)
+            except BaseException:
+                for one, tokens in zip(sequences, before, strict=False):
+                    self.pool.truncate(one, tokens)
+                self._stop()
+                raise
+        self.sequences, self._pass = sequences, passing
+        self.num_columns += num_new
+        self._held = passing.held(self.num_columns)
+        return passing
+
+    def _pass_of(
+        self, sequences: list[Sequence], counts: list[int], num_new: int, new_held: torch.Tensor | None
+    ) -> ForwardPass:
+        """Return the forward pass of sequences that have grown by so many tokens."""
+        device = self.pool.device
+        tables = self._updated_tables(sequences)
         rows, positions = tables.rows, tables.positions
+        starts = past = None
         if num_new != 1 or new_held is not None:
-            rows, positions = (
-                places.to(self.pool.device) for places in _places(counts, [one.num_tokens for one in sequences])
-            )
-        self._pass = ForwardPass(
+            rows, positions = (places.to(device) for places in _places(counts, [one.num_tokens for one in sequences]))
+        if num_new != 1:
+            starts = torch.tensor([0, *counts]).cumsum(0).int().to(device)
+            past = tables.lengths - torch.tensor(counts, dtype=torch.int32).to(device)
+        return ForwardPass(
             num_past=self.num_columns,
             num_new=num_new,
             past_held=self._held,
@@ -220,22 +240,17 @@ class Batch:
             lengths=tables.lengths,
             rows=rows,
             positions=positions,
-            kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(self.pool.device),
-            starts=None if num_new == 1 else torch.tensor([0, *counts]).cumsum(0).int().to(self.pool.device),
+            kept=None if new_held is None else new_held.flatten().nonzero().flatten().to(device),
+            starts=starts,
+            past=past,
             recent=tables.recent,
-            past=None
-            if num_new == 1
-            else tables.lengths - torch.tensor(counts, dtype=torch.int32).to(self.pool.device),
         )
-        self.num_columns += num_new
-        self._held = self._pass.held(self.num_columns)
-        return self._pass
 
-    def _updated_tables(self) -> StepTables:
-        most = max(len(one.pages) for one in self.sequences)
-        if self._tables is None or not self._tables.fits(len(self.sequences), most):
-            self._tables = StepTables(len(self.sequences), most, self.pool.device, self.pool.recent)
-        self._tables.update(self.sequences)
+    def _updated_tables(self, sequences: list[Sequence]) -> StepTables:
+        most = max(len(one.pages) for one in sequences)
+        if self._tables is None or not self._tables.fits(len(sequences), most):
+            self._tables = StepTables(len(sequences), most, self.pool.device, self.pool.recent)
+        self._tables.update(sequences)
         return self._tables
 
 

@@ -86,6 +86,9 @@ class decode_graphs:  # noqa: N801 (used as a function is)
         self._own_forward: Any = None
 
     def __enter__(self) -> decode_graphs:
+        if self._cache.batch.is_graphed:
+            raise RuntimeMemoryError("the cache's steps are replayed already: one decode_graphs at a time")
+        self._cache.batch.is_graphed = True
         self._own_forward = self._model.__dict__.get("forward")
         self._forward = self._model.forward
 
@@ -105,6 +108,7 @@ class decode_graphs:  # noqa: N801 (used as a function is)
         else:
             self._model.forward = self._own_forward
         self._captured = None
+        self._cache.batch.is_graphed = False
 
     def _step_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardPass | None:
         """Make room for a step that can be replayed; None where it cannot."""
@@ -112,6 +116,9 @@ class decode_graphs:  # noqa: N801 (used as a function is)
         batch = self._cache.batch
         is_ours = not args and any(kwargs.get(name) is self._cache for name in _CACHE_NAMES)
         if not is_ours or torch.is_grad_enabled() or not _is_understood(kwargs) or self._model.training:
+            return None
+        config = self._model.config
+        if getattr(config, "output_hidden_states", False) or getattr(config, "output_attentions", False):
             return None
         if ids is None or ids.shape != (len(batch.sequences), 1) or ids.device != self._cache.pool.device:
             return None

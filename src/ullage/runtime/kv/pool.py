@@ -217,9 +217,10 @@ class KVPool:
         Cost: waits for the copy.
         """
         self._usable(sequence)
-        sequence.host = self._memory.to_host(sequence.pages)
+        host = self._memory.to_host(sequence.pages)
         if self.recent is not None and sequence.ring is not None:
             sequence.host_ring = self.recent.to_host(sequence.ring)
+        sequence.host = host
         self._release_ring(sequence)
         self.pages.release(sequence.pages)
         sequence.pages = []
@@ -236,11 +237,17 @@ class KVPool:
             raise PageAccountError("the sequence is not swapped out")
         self._check_rings()
         pages = self.pages.take(self._pages_for(sequence.num_tokens), "bringing back a sequence")
-        self._memory.from_host(sequence.host, pages)
         self._take_ring(sequence)
-        if self.recent is not None and sequence.ring is not None and sequence.host_ring is not None:
-            self.recent.from_host(sequence.host_ring, sequence.ring)
+        try:
+            self._memory.from_host(sequence.host, pages)
+            if self.recent is not None and sequence.ring is not None and sequence.host_ring is not None:
+                self.recent.from_host(sequence.host_ring, sequence.ring)
+        except BaseException:
+            self.pages.release(pages)
+            self._release_ring(sequence)
+            raise
         sequence.pages, sequence.host, sequence.host_ring = pages, None, None
+        sequence.num_moves += 1
 
     def prefetch(self, sequence: Sequence) -> None:
         """Bring a sequence's pages back beside what runs; whoever uses the sequence next waits for them, on the GPU alone.

@@ -44,6 +44,7 @@ class Sequence:
     Attributes:
         pages: Its pages, in the order of its tokens; empty while it is swapped out.
         num_tokens: The tokens that it holds.
+        num_moves: How often all its pages became others.
         ring: Its ring of recent tokens; None where the pool has none, and while it is swapped out.
         recent_from: The first token that its ring holds.
     """
@@ -52,6 +53,7 @@ class Sequence:
     pages: list[int]
     num_tokens: int = 0
     is_freed: bool = False
+    num_moves: int = 0
     ring: int | None = None
     recent_from: int = 0
     host: list[torch.Tensor] | None = None

@@ -47,6 +47,7 @@ class StepTables:
         self._host = torch.full((num_batch, width), -1, dtype=torch.int32)
         self._host_rows = self._host.numpy()
         self._filled = [-1] * num_batch
+        self._moves = [0] * num_batch
         self.table = self._host.to(device, copy=True)
         self.lengths = torch.zeros(num_batch, dtype=torch.int32, device=device)
         self.positions = torch.zeros(num_batch, dtype=torch.int32, device=device)
@@ -69,12 +70,14 @@ class StepTables:
         Args:
             sequences: The same as the last time, with more tokens; after anything else, `forget` first.
 
-        Cost: two small copies, and one of the table where a sequence has a new page. Nothing waits for the GPU: the copies are
-            from pageable memory, which the driver takes aside before it returns.
+        Cost: two small copies, and one of the table where a sequence has a new page. The driver takes pageable memory aside
+            before it returns, so that nothing waits for the GPU, and the host's memory may change at once.
         """
         is_changed = False
         for index, (sequence, filled) in enumerate(zip(sequences, self._filled, strict=True)):
             pages, row = sequence.pages, self._host_rows[index]
+            if self._moves[index] != sequence.num_moves:
+                filled, self._moves[index] = -1, sequence.num_moves
             first = max(filled - 1, 0)  # a last page that others hold too is replaced when it is written to
             if len(pages) != filled or (pages and row[first] != pages[first]):
                 row[first : len(pages)] = pages[first:]
@@ -82,13 +85,13 @@ class StepTables:
                 self._filled[index] = len(pages)
                 is_changed = True
         if is_changed:
-            self.table.copy_(self._host)
+            self.table.copy_(self._host, non_blocking=True)
         lengths = torch.tensor([one.num_tokens for one in sequences], dtype=torch.int32)
-        self.lengths.copy_(lengths)
-        self.positions.copy_(lengths - 1)
+        self.lengths.copy_(lengths, non_blocking=True)
+        self.positions.copy_(lengths - 1, non_blocking=True)
         if self.recent is not None and self._rings is not None:
             for place, rows in zip(self.recent, self._rings.rows(sequences), strict=True):
-                place.copy_(rows)
+                place.copy_(rows, non_blocking=True)
 
     def forget(self) -> None:
         """Take nothing for known: the next update writes all."""

@@ -170,7 +170,11 @@ def cache_for(
                 PageLayout(format=one, num_kv_heads=kv_heads, head_dim=head_dim, page_tokens=page_tokens).page_bytes
                 for one in formats
             )
-            num_pages = min(num_pages, torch.cuda.mem_get_info(model.device)[0] // 2 // sum(sizes))
+            free = torch.cuda.mem_get_info(model.device)[0] // 2
+            rings = recent_tokens and max_sequences * (recent_tokens + page_tokens) * 4 * kv_heads * head_dim * len(
+                windows
+            )
+            num_pages = min(num_pages, max(free - rings, 0) // sum(sizes))
     pool = KVPool(
         num_layers=len(windows),
         num_kv_heads=kv_heads,

@@ -11,6 +11,7 @@ from ullage.errors import OutOfPagesError, RuntimeMemoryError
 from ullage.runtime.kv import KVPool
 from ullage.runtime.kv.batch import Batch
 from ullage.runtime.kv.forward_pass import ForwardPass
+from ullage.runtime.kv.tables import StepTables
 
 PAGE = 16
 
@@ -168,3 +169,52 @@ def test_several_queries_see_through_a_window_of_tokens() -> None:
     assert step.shows_all(windowed[..., 2:], 3)  # as transformers makes it: without the columns that nobody sees
     assert not step.shows_all(windowed[..., 2:].clone(), 4)
     assert not step.shows_all(windowed.clone(), 0)
+
+
+def test_sequences_that_were_swapped_out_are_found_where_they_came_back_to() -> None:
+    batch = batch_of(num_pages=8)
+    batch.enter(0, 2, 20, None)
+    batch.enter(0, 2, 1, None)
+    pool = batch.pool
+    for one in batch.sequences:
+        pool.swap_out(one)
+    pool.new_sequence(30)  # takes the pages that they had
+    for one in batch.sequences:
+        pool.swap_in(one)
+    step = batch.enter(0, 2, 1, None)
+    assert [row[:2] for row in step.table.tolist()] == [one.pages for one in batch.sequences]
+
+
+@pytest.mark.parametrize("num_new", [1, 3])
+def test_a_pass_for_which_there_is_no_memory_leaves_the_batch_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, num_new: int
+) -> None:
+    batch = batch_of()
+    batch.enter(0, 2, PAGE, None)
+
+    def refuses(*args: object) -> None:
+        raise torch.OutOfMemoryError("no memory for tables")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StepTables, "update", refuses)
+        with pytest.raises(torch.OutOfMemoryError):
+            batch.enter(0, 2, num_new, None)
+    assert [one.num_tokens for one in batch.sequences] == [PAGE, PAGE]
+    assert (batch.num_columns, batch.columns_of) == (PAGE, [PAGE])
+    step = batch.enter(0, 2, num_new, None)
+    assert step.tokens == [PAGE + num_new] * 2
+    assert [row[:2] for row in step.table.tolist()] == [one.pages for one in batch.sequences]
+
+
+def test_a_first_pass_for_which_there_is_no_memory_leaves_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of()
+
+    def refuses(*args: object) -> None:
+        raise torch.OutOfMemoryError("no memory for tables")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StepTables, "update", refuses)
+        with pytest.raises(torch.OutOfMemoryError):
+            batch.enter(0, 2, 5, None)
+    assert batch.pool.stats().num_sequences == 0
+    assert batch.pool.account() == ""

@@ -167,3 +167,25 @@ def test_a_rotary_embedding_that_looks_at_the_length_is_refused() -> None:
     cache = paged(model)
     with pytest.raises(RuntimeMemoryError, match="'dynamic'"):
         decode_graphs(model, cache)
+
+
+def test_one_cache_is_replayed_once_at_a_time() -> None:
+    model = model_on_device("llama")
+    cache = paged(model)
+    with decode_graphs(model, cache):
+        nested = decode_graphs(model, cache)
+        with pytest.raises(RuntimeMemoryError, match="replayed already"):
+            nested.__enter__()
+    with decode_graphs(model, cache):
+        pass
+
+
+def test_a_model_that_always_gives_more_than_logits_is_run_as_before() -> None:
+    model, ids = model_on_device("llama"), ids_of(1, 12).to(DEVICE)
+    model.config.output_hidden_states = True
+    cache = paged(model)
+    forward(model, ids, cache)
+    with decode_graphs(model, cache) as graphs, torch.no_grad():
+        out = model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
+    assert len(out.hidden_states) == 3
+    assert graphs.num_replayed == 0

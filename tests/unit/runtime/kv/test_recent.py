@@ -14,6 +14,7 @@ from tests.unit.runtime.kv.models import assert_clean, dynamic, generated, ids_o
 from ullage.errors import RuntimeMemoryError
 from ullage.runtime.kv import KVFormat, KVPool, Sequence, append_kv, decode_attention
 from ullage.runtime.kv.decode_graphs import decode_graphs
+from ullage.runtime.kv.page_memory import PageMemory
 from ullage.runtime.kv.reference import decode_reference
 from ullage.runtime.kv.transformers_cache import cache_for
 
@@ -220,6 +221,38 @@ def test_figures_out_of_range_are_refused() -> None:
     plain = KVPool(num_layers=1, num_kv_heads=1, head_dim=16, page_tokens=PAGE, num_pages=2, device="cpu")
     with pytest.raises(ValueError, match="without recent_tokens"):
         plain.recent_tables([])
+
+
+@pytest.mark.parametrize("part", ["pages", "ring"])
+def test_a_copy_that_fails_takes_no_page_and_no_ring(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    pool = pool_of(max_sequences=2)
+    one = pool.new_sequence(40)
+    calls: list[int] = []
+
+    def fails_at(number: int, real: Any) -> Any:
+        def copied(self: Any, *args: Any) -> Any:
+            calls.append(1)
+            if len(calls) == number:
+                raise torch.OutOfMemoryError("no memory for a copy")
+            return real(self, *args)
+
+        return copied
+
+    number = 1 if part == "pages" else 2
+    for name, act, swapped in (("to_host", pool.swap_out, False), ("from_host", pool.swap_in, True)):
+        calls.clear()
+        before = pool.stats()
+        with monkeypatch.context() as patch:
+            patch.setattr(PageMemory, name, fails_at(number, getattr(PageMemory, name)))
+            with pytest.raises(torch.OutOfMemoryError):
+                act(one)
+        assert one.is_swapped_out == swapped
+        assert pool.stats().num_free == before.num_free
+        assert pool.account() == ""
+        act(one)
+    assert pool.recent is not None
+    pool.free(one)
+    pool.recent.check(2)
 
 
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
