@@ -93,7 +93,18 @@ def free_host_bytes() -> int:
     """Return what the host has free, or what the process's container leaves of it."""
     free = _meminfo("MemAvailable")
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    return free if limit is None or used is None else min(free, max(limit - used, 0))
+    if limit is None or used is None:
+        return free
+    return min(free, max(limit - used + _given_back(), 0))
+
+
+def _given_back() -> int:
+    """Return what the container counts as used, and the system gives back when it is asked for: the cache of files."""
+    try:
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
 
 
 def _meminfo(field: str) -> int:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from ullage.errors import RuntimeMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ALIGN = 512  # of a weight in a block's bytes: what the GPU's own allocations have
 
@@ -68,7 +72,9 @@ def find_blocks(model: nn.Module, trunk: str | None = None) -> list[Block]:
     name, children = _trunk(model, trunk)
     shared = _shared(model)
     blocks = [
-        _block(f"{name}.{key}", module, shared) for key, module in children if any(True for _ in module.parameters())
+        _block(f"{name}.{key}".lstrip("."), module, shared)
+        for key, module in children
+        if any(True for _ in module.parameters())
     ]
     if not any(block.size_bytes for block in blocks):
         raise RuntimeMemoryError(
@@ -86,11 +92,30 @@ def _trunk(model: nn.Module, trunk: str | None) -> tuple[str, list[tuple[str, nn
         if not lists:
             raise RuntimeMemoryError(f"{type(model).__name__} has no list of blocks; name one with trunk=")
         trunk = max(lists, key=lambda name: (_size(lists[name]) if len(lists[name]) > 1 else 0, -len(name)))
+        trunk = _innermost(trunk, lists)
     found = dict(model.named_modules()).get(trunk)
     if found is None or not list(found.named_children()):
         known = ", ".join(sorted(lists)) or "none"
         raise RuntimeMemoryError(f"{type(model).__name__} has no blocks in {trunk!r}; its lists of modules: {known}")
-    return trunk, list(found.named_children())
+    return trunk, list(_children(found))
+
+
+def _innermost(name: str, lists: dict[str, nn.ModuleList | nn.Sequential]) -> str:
+    """Return the list in a list that holds more than half of its bytes; the list itself where there is none."""
+    for inner, module in lists.items():
+        is_inside = inner != name and (not name or inner.startswith(f"{name}."))
+        if is_inside and len(module) > 1 and 2 * _size(module) > _size(lists[name]):
+            return _innermost(inner, lists)
+    return name
+
+
+def _children(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield blocks; a list of modules in a list is no block, since it is never called."""
+    for key, child in module.named_children():
+        if isinstance(child, nn.ModuleList):
+            yield from _children(child, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", child
 
 
 def _size(module: nn.Module) -> int:
@@ -131,4 +156,4 @@ def _is_dense(tensor: torch.Tensor) -> bool:
         if size != 1 and stride != expected:
             return False
         expected *= size
-    return tensor.layout == torch.strided and not tensor.is_quantized
+    return tensor.layout == torch.strided and not tensor.is_quantized and type(tensor.data) is torch.Tensor

@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 class MetaWeights:
-    """What of a model is on the meta device, and comes from a checkpoint.
+    """What of a model is on the meta device, and comes from a checkpoint; its buffers too, wherever they are.
 
     It is replaced by memory that nothing was written to, and that takes none until then.
     """
@@ -77,12 +77,18 @@ class MetaWeights:
         self._replaced: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         known = self._known(model)
         new: dict[int, torch.Tensor] = {}
-        for owner, key, tensor in _on_meta(model):
+        for owner, key, tensor in _tensors(model):
+            if id(tensor) not in known:
+                continue
             if id(tensor) not in new:
                 new[id(tensor)] = _like(tensor)
                 self._names[id(new[id(tensor)])] = known[id(tensor)]
             self._replaced.append((owner, key, tensor))
             owner[key] = new[id(tensor)]
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor's values come from the checkpoint."""
+        return id(tensor) in self._names
 
     def fill(self, tensor: torch.Tensor, into: torch.Tensor) -> None:
         """Write a tensor's values to where they will lie.
@@ -98,7 +104,7 @@ class MetaWeights:
             self._checkpoint.read(name, into)
 
     def undo(self) -> None:
-        """Put back to the meta device what was there."""
+        """Put back what was there."""
         for owner, key, tensor in self._replaced:
             owner[key] = tensor
 
@@ -107,8 +113,11 @@ class MetaWeights:
         shapes = self._checkpoint.shapes
         names: dict[int, str] = {}
         wanted: dict[int, tuple[str, torch.Tensor]] = {}
+        kept = set(model.state_dict(keep_vars=True))
         for name, tensor in _named(model):
-            if tensor.device.type == "meta":
+            # Buffers are often made on a real device, also where the checkpoint has their values.
+            is_read_anyway = not isinstance(tensor, nn.Parameter) and name in kept and name in shapes
+            if tensor.device.type == "meta" or is_read_anyway:
                 wanted.setdefault(id(tensor), (name, tensor))
                 if name in shapes:
                     names[id(tensor)] = name
@@ -129,11 +138,11 @@ def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers(remove_duplicate=False)
 
 
-def _on_meta(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.Tensor]]:
+def _tensors(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.Tensor]]:
     for module in model.modules():
         for owner in (module._parameters, module._buffers):
             for key, tensor in list(owner.items()):
-                if tensor is not None and tensor.device.type == "meta":
+                if tensor is not None:
                     yield owner, key, tensor
 
 

@@ -55,6 +55,9 @@ class HostCopies:
     def done_with(self, slot: int) -> None:
         """Do nothing: what was computed is done."""
 
+    def settle(self) -> None:
+        """Do nothing: all copies are done."""
+
 
 class CudaCopies:
     """Copies on a stream of their own. The host never waits.
@@ -98,3 +101,7 @@ class CudaCopies:
     def done_with(self, slot: int) -> None:
         """Mark that what was issued on the current stream may have read a buffer."""
         self._used[slot].record(torch.cuda.current_stream(self._device))
+
+    def settle(self) -> None:
+        """Wait until all copies that were issued have read the host."""
+        self.stream.synchronize()

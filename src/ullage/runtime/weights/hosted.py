@@ -27,6 +27,7 @@ class HostedBlock:
         block: The block.
         data: The weights' bytes on the host, uint8.
         copied_version: `version()` when it was last copied to a buffer.
+        settle: Waits for copies that were issued and may not have read the host yet.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class HostedBlock:
         offsets, size_bytes = stored_offsets(block, storage)
         arena = PinnedArena(size_bytes, is_pinned=is_pinned)
         self.block, self.data, self.copied_version = block, arena.data, -1
+        self.settle: Callable[[], None] = lambda: None
         self._homes = [
             home_of(arena.data, offset, weight.parameter, storage)
             for offset, weight in zip(offsets, block.weights, strict=True)
         ]
         self._likes = [torch.empty_like(weight.parameter.data, device="meta") for weight in block.weights]
+        self._num_taken = 0
         self._views: dict[int, list[torch.Tensor]] = {}
         self._hooks = [] if storage is None else [block.module.register_state_dict_post_hook(partial(self._save))]
         for weight, home in zip(block.weights, self._homes, strict=True):
@@ -68,8 +71,8 @@ class HostedBlock:
         self.send_home()
 
     def version(self) -> int:
-        """Return how often weights were changed in place."""
-        return sum(weight.parameter._version for weight in self.block.weights)
+        """Return how often weights were changed in place, or got other memory."""
+        return self._num_taken + sum(int(weight.parameter._version) for weight in self.block.weights)
 
     def take_changes(self) -> None:
         """Bring home what was done to weights while they were at home: memory that was replaced, as by `model.to`.
@@ -84,15 +87,23 @@ class HostedBlock:
                     f"{self.block.name}.{weight.name} was replaced while it is streamed: unstream() the model first"
                 )
             resting = home.resting
-            if parameter.data_ptr() == resting.data_ptr():
+            if parameter.data_ptr() == resting.data_ptr() and parameter.stride() == resting.stride():
+                continue
+            if self._is_lent(parameter):  # a block that was broken off, or a pass of another thread
+                parameter.data = resting
                 continue
             if parameter.dtype != resting.dtype or parameter.shape != resting.shape:
                 raise RuntimeMemoryError(
                     f"{self.block.name}.{weight.name} became {parameter.dtype} {tuple(parameter.shape)} while it is streamed "
                     f"as {resting.dtype} {tuple(resting.shape)}: unstream() the model first"
                 )
-            home.store(parameter.data)
+            self.settle()
+            home.store(parameter.data.clone())  # it may be the same memory in another order
             parameter.data = resting
+            self._num_taken += 1
+
+    def _is_lent(self, parameter: torch.Tensor) -> bool:
+        return any(parameter.data_ptr() == view.data_ptr() for views in self._views.values() for view in views)
 
     def lend(self, slot: int, buffer: torch.Tensor) -> None:
         """Let the block find its weights in a buffer.
@@ -117,6 +128,7 @@ class HostedBlock:
 
     def write_back(self, slot: int) -> None:
         """Copy a buffer's weights home, where they were changed while the block ran. It waits for the GPU."""
+        self.settle()
         for home, view in zip(self._homes, self._views[slot], strict=True):
             home.store(view)
 

@@ -104,6 +104,18 @@ class Ring:
         if block in self._slot_of and block not in self._running:
             self._evict(block)
 
+    def forget_running(self, block: int) -> None:
+        """Take what a buffer holds for stale, of a block that has just run, before it is released."""
+        self._running.discard(block)
+        if block in self._slot_of:
+            self._copies.done_with(self._slot_of[block])
+            self._evict(block)
+
+    def drop(self) -> None:
+        """Take for stale what all buffers hold."""
+        for block in list(self._slot_of):
+            self.forget(block)
+
     def slot_of(self, block: int) -> int | None:
         """Return the buffer that holds a block; None where none does."""
         return self._slot_of.get(block)

@@ -22,6 +22,8 @@ class SavedWeight(NamedTuple):
         dtype: Its type.
         size: Its shape.
         stride: Its strides, in elements.
+        is_conj: Whether it is to be conjugated, and
+        is_neg: negated, when it is read: bits that torch keeps beside the memory.
     """
 
     block: int
@@ -30,6 +32,15 @@ class SavedWeight(NamedTuple):
     dtype: torch.dtype
     size: torch.Size
     stride: tuple[int, ...]
+    is_conj: bool
+    is_neg: bool
+
+
+class SavedTensor(NamedTuple):
+    """Another tensor, with how often it had been changed in place; torch itself does not look where there are hooks."""
+
+    tensor: torch.Tensor
+    version: int
 
 
 class SavedWeights:
@@ -55,7 +66,7 @@ class SavedWeights:
         around = torch._C._autograd._top_saved_tensors_default_hooks(False)
         self._pack_other: Callable[[Any], Any]
         self._unpack_other: Callable[[Any], Any]
-        self._pack_other, self._unpack_other = around or (_same, _same)
+        self._pack_other, self._unpack_other = around or (_keep, _kept)
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Keep where a weight lay; or what the hooks around these keep."""
@@ -63,7 +74,8 @@ class SavedWeights:
             return self._pack_other(tensor)
         offset = tensor.data_ptr() - self._begin
         version = self._version(self._block)
-        return SavedWeight(self._block, version, offset, tensor.dtype, tensor.size(), tensor.stride())
+        bits = (tensor.is_conj(), tensor.is_neg())
+        return SavedWeight(self._block, version, offset, tensor.dtype, tensor.size(), tensor.stride(), *bits)
 
     def unpack(self, saved: Any) -> torch.Tensor:
         """Return the weight where it lies now.
@@ -79,8 +91,19 @@ class SavedWeights:
             )
         data = self._read(saved.block)[saved.offset :]
         whole = len(data) // saved.dtype.itemsize * saved.dtype.itemsize
-        return data[:whole].view(saved.dtype).as_strided(saved.size, saved.stride)
+        weight = data[:whole].view(saved.dtype).as_strided(saved.size, saved.stride)
+        weight = weight.conj() if saved.is_conj else weight
+        return torch._neg_view(weight) if saved.is_neg else weight
 
 
-def _same(saved: Any) -> Any:
-    return saved
+def _keep(tensor: torch.Tensor) -> SavedTensor:
+    return SavedTensor(tensor, tensor._version)
+
+
+def _kept(saved: SavedTensor) -> torch.Tensor:
+    if saved.tensor._version != saved.version:
+        raise RuntimeError(
+            f"a tensor {list(saved.tensor.shape)} that is needed for gradients was modified by an inplace operation: it is at "
+            f"version {saved.tensor._version}, and was saved at version {saved.version}"
+        )
+    return saved.tensor

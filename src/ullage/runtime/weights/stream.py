@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -19,13 +21,16 @@ from ullage.runtime.weights.copies import Arrival, CudaCopies, HostCopies
 from ullage.runtime.weights.homes import Home, stored_offsets
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
+from ullage.runtime.weights.passes import Passes
 from ullage.runtime.weights.plan import DEFAULT_SLOTS, StreamPlan, plan_stream
 from ullage.runtime.weights.prediction import StepClock, StreamPrediction, block_seconds
+from ullage.runtime.weights.residents import move
 from ullage.runtime.weights.ring import Copies, Ring
 from ullage.runtime.weights.runner import BlockRunner
 
+_STREAMED: WeakSet[nn.Module] = WeakSet()
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
 
@@ -69,6 +74,8 @@ def stream(
     """
     if storage is not None and storage not in STORAGES:
         raise ValueError(f"no storage is called {storage!r}: use one of {', '.join(STORAGES)}")
+    if model in _STREAMED:
+        raise RuntimeMemoryError("the model is streamed already: unstream() it first")
     where = torch.device(device)
     if where.type == "cuda":
         if not torch.cuda.is_available():
@@ -130,16 +137,25 @@ class StreamedModel:
         self._model, self._blocks, self._device = model, blocks, device
         self._storage = storage
         self._clock = StepClock(device)
-        self._devices = {id(one): (one, one.device) for one in chain(model.parameters(), model.buffers())}
+        self._places = [
+            (owner, key, tensor.device)
+            for module in model.modules()
+            for owner in (module._parameters, module._buffers)
+            for key, tensor in owner.items()
+            if tensor is not None
+        ]
         self._hosted: list[HostedBlock] = []
         self._slots: list[torch.Tensor] = []
+        self._ring: Ring | None = None
         self._hooks: list[Any] = []
         self._is_done = False
-        try:
-            self._place(_copy if loading is None else loading.fill)
-        except BaseException:
-            self._restore()
-            raise
+        with torch.inference_mode(False), torch.no_grad():
+            try:
+                self._place(loading)
+            except BaseException:
+                self._restore()
+                raise
+        _STREAMED.add(model)
 
     def __enter__(self) -> StreamedModel:
         return self
@@ -168,7 +184,10 @@ class StreamedModel:
         """
         if self._is_done:
             raise RuntimeMemoryError("the model is no longer streamed: stream() it again")
-        link = measure_link(self._hosted[0].data, self._slots[0]) if self._hosted else float("inf")
+        link = float("inf")
+        if self._hosted and self._ring is not None:
+            link = measure_link(self._hosted[0].data, self._slots[0])
+            self._ring.drop()  # a buffer now holds something else than it did
         seconds = block_seconds(self._model, [block.module for block in self._blocks], self._device, args, kwargs)
         return StreamPrediction.of(self.plan, seconds, link, _probed_link(self._device))
 
@@ -194,32 +213,53 @@ class StreamedModel:
             return
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self._restore()
+        with torch.inference_mode(False), torch.no_grad():
+            self._restore()
 
-    def _place(self, fill: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-        is_gpu = self._device.type == "cuda"
+    def _place(self, loading: MetaWeights | None) -> None:
+        fill = _copy if loading is None else loading.fill
         for index in self.plan.streamed:
-            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_gpu, storage=self._storage))
+            is_pinned = self._device.type == "cuda"
+            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_pinned, storage=self._storage))
         streamed = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
-        for key, (tensor, _) in self._devices.items():
-            if key not in streamed:
+        others = {
+            id(one): one for one in chain(self._model.parameters(), self._model.buffers()) if id(one) not in streamed
+        }
+        if loading is not None:
+            for tensor in [one for one in others.values() if loading.has(one)]:
                 data = torch.empty_like(tensor.data, device=self._device)
                 fill(tensor, data)
                 tensor.data = data
+        move(others.values(), self._device, lambda tensor, data: None)
         if self._hosted:
-            shape = (self.plan.num_slots, self.plan.slot_bytes)
-            self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
-        sources = [one.data for one in self._hosted]
-        arrival = self._arrival()
-        copies: Copies = (
-            CudaCopies(sources, self._slots, self._device, arrival)
-            if is_gpu
-            else HostCopies(sources, self._slots, arrival)
-        )
-        self._ring = (
-            Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted)) if self._hosted else None
-        )
-        self._hook()
+            self._stream_hosted()
+
+    def _stream_hosted(self) -> None:
+        shape = (self.plan.num_slots, self.plan.slot_bytes)
+        self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
+        sources, arrival = [one.data for one in self._hosted], self._arrival()
+        copies: CudaCopies | HostCopies = HostCopies(sources, self._slots, arrival)
+        if self._device.type == "cuda":
+            copies = CudaCopies(sources, self._slots, self._device, arrival)
+        for one in self._hosted:
+            one.settle = copies.settle
+        self._ring = Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted))
+        passes = Passes(self._hosted, self._ring, self._clock)
+        unseen = torch._dynamo.disable  # a block may be compiled with its hooks, and these are not to be
+        model, first, last = self._model, self._blocks[0].module, self._blocks[-1].module
+        self._hooks += [
+            model.register_forward_pre_hook(unseen(passes.begin_call)),
+            model.register_forward_hook(unseen(passes.end_call), always_call=True),
+            model.register_load_state_dict_pre_hook(partial(_settle, copies)),
+            first.register_forward_pre_hook(unseen(passes.begin_blocks)),
+        ]
+        for number, one in enumerate(self._hosted):
+            runner = BlockRunner(number, self._hosted, self._ring, self._slots, passes)
+            self._hooks += [
+                one.block.module.register_forward_pre_hook(unseen(runner.before)),
+                one.block.module.register_forward_hook(unseen(runner.after), always_call=True),
+            ]
+        self._hooks.append(last.register_forward_hook(unseen(passes.end_blocks)))
 
     def _arrival(self) -> Arrival | None:
         if self._storage is None or not self._hosted:
@@ -228,46 +268,25 @@ class StreamedModel:
         slots, hosted = self._slots, self._hosted
         return Arrival(landing, lambda block, slot: hosted[block].land(landing, slot, slots[slot]))
 
-    def _hook(self) -> None:
-        first, last = self._blocks[0].module, self._blocks[-1].module
-        unseen = torch._dynamo.disable  # a block may be compiled with its hooks, and these are not to be
-        self._hooks.append(first.register_forward_pre_hook(unseen(self._begin)))
-        if self._ring is not None:
-            for number, one in enumerate(self._hosted):
-                runner = BlockRunner(number, self._hosted, self._ring, self._slots)
-                module = one.block.module
-                self._hooks.append(module.register_forward_pre_hook(unseen(runner.before)))
-                self._hooks.append(module.register_forward_hook(unseen(runner.after), always_call=True))
-        self._hooks.append(last.register_forward_hook(unseen(self._end)))
-
-    def _begin(self, module: nn.Module, args: Any) -> None:
-        if torch._C._current_graph_task_id() != -1:  # a pass backwards runs the block once more
-            return
-        self._clock.start()
-        if self._ring is not None:
-            for one in self._hosted:
-                one.take_changes()
-            self._ring.begin()
-
-    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch._C._current_graph_task_id() == -1:
-            self._clock.stop()
-
     def _restore(self) -> None:
         """Put all back; what does not fit where it was leaves the model streamed."""
         moved: list[tuple[torch.Tensor, torch.Tensor]] = []
         homes: dict[int, Home] = {}
         for one in self._hosted:
             homes |= one.homes()
+        by_device: dict[torch.device, dict[int, torch.Tensor]] = {}
+        for owner, key, device in self._places:
+            tensor = owner.get(key)  # a buffer may have been replaced
+            if tensor is not None:
+                by_device.setdefault(device, {})[id(tensor)] = tensor
         try:
-            for key, (tensor, device) in self._devices.items():
-                home = homes.get(key)
-                if home is not None and tensor.data_ptr() == home.resting.data_ptr():
-                    moved.append((tensor, tensor.data))
-                    tensor.data = home.value().to(device, copy=True)
-                elif tensor.device != device:
-                    moved.append((tensor, tensor.data))
-                    tensor.data = tensor.data.to(device)
+            for device, tensors in by_device.items():
+                for tensor in tensors.values():
+                    home = homes.get(id(tensor))
+                    if home is not None and tensor.data_ptr() == home.resting.data_ptr():
+                        moved.append((tensor, tensor.data))
+                        tensor.data = home.value().to(device, copy=True)
+                move(tensors.values(), device, lambda tensor, data: moved.append((tensor, data)))
         except BaseException:
             for tensor, data in moved:
                 tensor.data = data
@@ -276,7 +295,13 @@ class StreamedModel:
             hook.remove()
         for one in self._hosted:
             one.close()
+        _STREAMED.discard(self._model)
         self._hooks, self._hosted, self._slots, self._ring, self._is_done = [], [], [], None, True
+
+
+def _settle(copies: CudaCopies | HostCopies, *_: Any) -> None:
+    """Let copies read the host before weights there are written to."""
+    copies.settle()
 
 
 def _probed_link(device: torch.device) -> float | None:

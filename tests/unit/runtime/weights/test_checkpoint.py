@@ -108,3 +108,17 @@ def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeMemoryError, match="no index"):
         stream(model, 1 << 30, checkpoint=tmp_path, device=DEVICE)
     assert is_on_meta(model)
+
+
+def test_buffers_on_a_real_device_are_read_too(tmp_path: Path) -> None:
+    saved = Model()
+    for block in saved.blocks:
+        block.shift.fill_(3.0)
+    save_file(saved.state_dict(), tmp_path / "model.safetensors")
+    model = Model()
+    for module in model.modules():
+        for key, one in list(module._parameters.items()):
+            if one is not None:
+                module._parameters[key] = nn.Parameter(one.to("meta"), requires_grad=False)
+    with stream(model, 1 << 30, checkpoint=tmp_path, device=DEVICE), torch.no_grad():
+        assert torch.equal(model(x_of()), expected(saved, x_of()))
