@@ -35,6 +35,7 @@ from ullage.runtime.managed import (
 )
 from ullage.runtime.managed.cuda_calls import CudaCalls, calls_for
 from ullage.runtime.managed.memory import span_of
+from ullage.runtime.managed.roles import HOST
 from ullage.runtime.weights import stream as stream_weights
 
 RESULTS = Path(__file__).parent / "results" / "managed.json"
@@ -102,13 +103,12 @@ def total(tensors: Sequence[torch.Tensor]) -> None:
         one.sum()
 
 
-def each(chunks: Sequence[torch.Tensor]) -> None:
-    """Prefetch with one call for each range."""
+def each(chunks: Sequence[torch.Tensor], location: int = 0) -> None:
+    """Prefetch with one call for each range, as a schedule does."""
     spans = [span_of(one)[1] for one in chunks]
     calls = calls_for("cuda")
-    assert isinstance(calls, CudaCalls)
     with calls.stream() as stream:
-        calls.prefetch_each(spans, 0, stream)
+        calls.prefetch_each(spans, location, stream)
 
 
 def time_moves(size_bytes: int, num: int) -> dict[str, Any]:
@@ -128,6 +128,7 @@ def time_moves(size_bytes: int, num: int) -> dict[str, Any]:
     found["to the GPU"] = take_turns(contenders, lambda: prefetch(chunks, to="host"), size_bytes)
     prefetch(chunks)
     back = {
+        "prefetched to the host, one call each": lambda: each(chunks, HOST),
         "prefetched to the host, one batch": lambda: prefetch(chunks, to="host"),
         "discarded": lambda: discard(chunks),
         "pinned copies": lambda: [there.copy_(here, non_blocking=True) for here, there in parts],

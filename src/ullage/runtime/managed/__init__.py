@@ -1,4 +1,4 @@
-"""Managed memory done right: advice by role, moves in batches and ahead of their use, and what over-subscription costs."""
+"""Managed memory done right: advice by role, moves of many ranges and ahead of their use, and what over-subscription costs."""
 
 from ullage.runtime.managed.memory import host_view, managed_bytes, managed_tensor
 from ullage.runtime.managed.model import ManagedModel, manage

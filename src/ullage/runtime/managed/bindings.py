@@ -11,7 +11,8 @@ LEAST_VERSION = 13
 """The first major version whose calls take a location, and in batches."""
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_MISSING = {36, 801}  # cudaErrorCallRequiresNewerDriver, cudaErrorNotSupported
+_MISSING = {35, 36, 801}  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver, cudaErrorNotSupported
+_INSTEAD = "ullage.runtime.weights for a model and ullage.runtime.pools.prewarm for a pool need torch alone"
 _INSTALL = "install ullage's extra: pip install 'ullage[managed]'"
 
 
@@ -56,6 +57,8 @@ def checked(result: tuple[Any, ...], what: str) -> Any:
         return result[1] if len(result) > 1 else None
     name = getattr(result[0], "name", f"error {code}")
     if code in _MISSING:
-        raise NotOfferedError(f"{what}: this driver or GPU does not offer it ({name})")
+        raise NotOfferedError(
+            f"{what}: this driver or GPU does not offer it ({name}); update the driver, or do without: {_INSTEAD}"
+        )
     advice = "; free memory, or ask for less" if code == _OUT_OF_MEMORY else ""
     raise RuntimeMemoryError(f"{what}: CUDA says {name}{advice}")

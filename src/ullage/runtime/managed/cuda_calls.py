@@ -11,6 +11,7 @@ import torch
 
 from ullage.errors import DeviceError
 from ullage.runtime.managed.bindings import NotOfferedError, checked, cuda_runtime
+from ullage.runtime.managed.gpus import gpu_named
 from ullage.runtime.managed.roles import HOST, Advice
 from ullage.units import format_bytes
 
@@ -53,7 +54,10 @@ class Calls(Protocol):
         """Return a context that gives a stream's handle: work issued there is ordered as on the current stream."""
 
     def prefetch(self, spans: Sequence[Span], location: int, stream: int) -> None:
-        """Move spans, in one call where the driver has it."""
+        """Move spans, in one call where the driver has it, which may keep the host for as long as the move takes."""
+
+    def prefetch_each(self, spans: Sequence[Span], location: int, stream: int) -> None:
+        """Move spans, one call for each, which keep the host less where there are few and large ones."""
 
     def discard(self, spans: Sequence[Span], stream: int) -> None:
         """Say that what spans hold is lost; nothing where the driver has no such call."""
@@ -213,15 +217,10 @@ def calls_for(device: torch.device | str) -> Calls:
         device: The GPU; without a number, the current one.
 
     Raises:
-        DeviceError: There is no GPU, it cannot use managed memory while the host does, or cuda-bindings is missing.
+        DeviceError: There is no such GPU, it cannot use managed memory while the host does, or cuda-bindings is missing.
     """
-    where = torch.device(device)
-    if where.type != "cuda" or not torch.cuda.is_available():
-        missing = "there is no GPU" if where.type == "cuda" else f"{where} is none"
-        raise DeviceError(
-            f"managed memory is shared by the host and a GPU, and {missing}; without one, use plain tensors"
-        )
-    return _calls_of(torch.cuda.current_device() if where.index is None else where.index)
+    purpose = "managed memory is shared by the host and a GPU"
+    return _calls_of(gpu_named(device, purpose, "use plain tensors").index)
 
 
 @cache

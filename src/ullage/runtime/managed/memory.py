@@ -31,6 +31,7 @@ class ManagedRange:
         role: What it is for.
         calls: The calls of the GPU that it was made for.
         is_lost: Whether what it held was discarded, and nothing was written since.
+        is_of_model: Whether `manage` made it.
     """
 
     address = 0
@@ -48,7 +49,7 @@ class ManagedRange:
             RuntimeMemoryError: The system does not give it; nothing is held.
         """
         self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.role, self.calls, self.is_lost = role, calls, False
+        self.role, self.calls, self.is_lost, self.is_of_model = role, calls, False, False
         self.address = calls.allocate(self.size_bytes)
         self._readers = tuple(readers) or (calls.device.index or 0,)
         _LIVE[self.address] = self

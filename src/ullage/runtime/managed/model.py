@@ -6,23 +6,25 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from ullage.errors import RuntimeMemoryError
 from ullage.runtime.managed.cuda_calls import calls_for
+from ullage.runtime.managed.grouping import grouped
 from ullage.runtime.managed.memory import ManagedRange, range_bytes, range_of
-from ullage.runtime.managed.roles import Role, role_named
 from ullage.runtime.weights.arena import free_host_bytes
 from ullage.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from torch import nn
+
     from ullage.runtime.managed.cuda_calls import Calls
+    from ullage.runtime.managed.roles import Role
 
 _ALIGN = 512  # of a weight in its range: what the GPU's own allocations have
-_HOST_SHARE = 0.9  # of what the host has free: all weights may be there at once
+_HOST_SHARE = 0.9  # of what the host has free
 
 
 def manage(
@@ -33,32 +35,33 @@ def manage(
 ) -> ManagedModel:
     """Move a model's parameters to managed memory: it may be larger than the GPU, and runs as it is.
 
-    Weights are on the host until the GPU touches them or they are prefetched (`prefetching`). Buffers are moved to the GPU.
+    Weights are on the host until the GPU touches them or they are prefetched (`prefetching`). Buffers are moved to the GPU, and
+    gradients with their weights. Tensors that are managed already are left as they are.
 
     Args:
         model: Any model; where it lies does not matter.
         roles: What parts of the model are for, by name: a module's, for all in it, or a parameter's; the longest name wins.
-            What is not named is "moved", weights of `nn.Embedding` "lookup".
+            Any of a tied weight's names will do. What is not named is "moved", weights of `nn.Embedding` "lookup".
         device: The GPU that runs it.
 
     Returns:
         The model's memory: `unmanage` it to have the model as it was, or use it as a context.
 
     Raises:
-        DeviceError: There is no GPU, it cannot use managed memory while the host does, or cuda-bindings is missing.
-        RuntimeMemoryError: A name or role does not exist, weights share memory or have gaps, or the host has too little. The
-            model is as it was.
+        DeviceError: There is no such GPU, it cannot use managed memory while the host does, or cuda-bindings is missing.
+        RuntimeMemoryError: A name or role does not exist, or reaches no weight; the model is managed already, weights share
+            memory or have gaps, or the host has too little. The model is as it was.
 
-    Cost: a copy of the weights, module by module; a weight's old memory is freed once it is copied.
+    Cost: a copy of the weights, module by module; a module's old memory is freed once it is copied, so that weights of the host
+    take no more than the largest module besides.
     """
     calls = calls_for(device)
-    groups = _groups(model, roles or {})
-    total = sum(one.numel() * one.element_size() for group in groups.values() for one in group)
-    free = free_host_bytes()
-    if total > free * _HOST_SHARE:
+    groups = grouped(model, roles or {})
+    more, free = _more_host_bytes(groups.values()), free_host_bytes()
+    if more > free * _HOST_SHARE:
         raise RuntimeMemoryError(
-            f"{format_bytes(total)} of weights may all be on the host at once, and it has {format_bytes(free)} free; keep a "
-            "part of the model out, or use smaller weights"
+            f"the weights may take {format_bytes(more)} more of the host, and it has {format_bytes(free)} free; keep a part of "
+            "the model out, or use smaller weights"
         )
     return ManagedModel(model, groups, calls)
 
@@ -77,14 +80,17 @@ class ManagedModel:
         Raises:
             RuntimeMemoryError: The system does not give the memory; the model is as it was.
         """
-        self._homes = {id(one): (one, one.device) for one in chain(model.parameters(), model.buffers())}
+        tensors = [one for one in chain(model.parameters(), model.buffers()) if range_of(one) is None]
+        self._homes = {id(one): (one, one.device) for one in tensors}
         self._calls, self._is_done = calls, False
         self.size_bytes = 0
         try:
             for (_, role), parameters in groups.items():
                 self.size_bytes += _move(parameters, role, calls)
-            for buffer in model.buffers():
-                buffer.data = buffer.data.to(calls.device)
+            for tensor in tensors:
+                if range_of(tensor) is None:  # a buffer, or a weight of no elements
+                    tensor.data = tensor.data.to(calls.device)
+                grad_follows(tensor)
         except BaseException:
             self._restore()
             raise
@@ -101,27 +107,61 @@ class ManagedModel:
         """Put all weights back to where they were, and free the managed memory. A second time does nothing.
 
         Raises:
-            torch.cuda.OutOfMemoryError: They were on the GPU, and no longer fit. The model stays managed.
+            torch.cuda.OutOfMemoryError: They were on the GPU, and no longer fit. All stay managed.
+            RuntimeError: The host has no room for the next one. What came back before it stays; call again for the rest.
 
-        Cost: waits for the GPU; a copy of the weights.
+        Cost: waits for the GPU; a copy of the weights. Those of the host come back one by one, and each module's managed memory
+        is freed with its last.
         """
         if not self._is_done:
             self._restore()
             self._is_done = True
 
     def _restore(self) -> None:
+        """Put back to the GPU all or nothing, then to the host one after another."""
         moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+        of_gpu = {key: home for key, home in self._homes.items() if home[1].type != "cpu"}
         try:
-            for tensor, device in self._homes.values():
-                if tensor.device == device and range_of(tensor) is None:
-                    continue
+            for tensor, device in of_gpu.values():
                 moved.append((tensor, tensor.data))
-                tensor.data = tensor.data.to(device, copy=True)
+                _put_back(tensor, device)
         except BaseException:
             for tensor, data in moved:
                 tensor.data = data
+                grad_follows(tensor)
             raise
-        self._homes = {}
+        moved.clear()
+        self._homes = {key: home for key, home in self._homes.items() if key not in of_gpu}
+        for key, (tensor, device) in list(self._homes.items()):
+            _put_back(tensor, device)
+            del self._homes[key]
+
+
+def grad_follows(tensor: torch.Tensor) -> None:
+    """Move a weight's gradient to where the weight is now; nothing where it has none, or is there.
+
+    Args:
+        tensor: A parameter or buffer.
+    """
+    grad = tensor.grad if tensor.is_leaf else None
+    if grad is not None and grad.device != tensor.device:
+        grad.data = grad.data.to(tensor.device)
+
+
+def _put_back(tensor: torch.Tensor, device: torch.device) -> None:
+    if tensor.device != device or range_of(tensor) is not None:
+        tensor.data = tensor.data.to(device, copy=True)
+    grad_follows(tensor)
+
+
+def _more_host_bytes(groups: Iterable[Sequence[nn.Parameter]]) -> int:
+    """Return what managing takes of the host beyond what is there: weights of a GPU, and two copies of one group at a time."""
+    coming, most = 0, 0
+    for group in groups:
+        sizes = [(one.numel() * one.element_size(), one.device.type == "cpu") for one in group]
+        coming += sum(size for size, is_of_host in sizes if not is_of_host)
+        most = max(most, sum(size for size, is_of_host in sizes if is_of_host))
+    return coming + most
 
 
 def _move(parameters: list[nn.Parameter], role: Role, calls: Calls) -> int:
@@ -133,6 +173,7 @@ def _move(parameters: list[nn.Parameter], role: Role, calls: Calls) -> int:
     if end == 0:
         return 0
     memory = ManagedRange(end, role, calls)
+    memory.is_of_model = True
     here, there = calls.host_tensor(memory), range_bytes(memory)
     for one, offset in zip(parameters, offsets, strict=True):
         size = one.numel() * one.element_size()
@@ -147,48 +188,3 @@ def _typed(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return bytes as a tensor of another's type, shape and strides."""
     typed = data.view(like.dtype)
     return typed.as_strided(like.shape, like.stride(), typed.storage_offset())
-
-
-def _groups(model: nn.Module, roles: Mapping[str, Role | str]) -> dict[tuple[int, Role], list[nn.Parameter]]:
-    """Return the parameters by module and role, each once.
-
-    Raises:
-        RuntimeMemoryError: A name or role does not exist, or a parameter cannot be moved.
-    """
-    named = {name: role_named(role) for name, role in roles.items()}
-    known = {name for name, _ in chain(model.named_modules(), model.named_parameters(remove_duplicate=False))}
-    unknown = sorted(set(named) - known)
-    if unknown:
-        raise RuntimeMemoryError(f"{type(model).__name__} has nothing called {', '.join(unknown)}")
-    groups: dict[tuple[int, Role], list[nn.Parameter]] = {}
-    seen: set[int] = set()
-    storages: set[int] = set()
-    for prefix, module in model.named_modules():
-        for key, one in module.named_parameters(recurse=False):
-            if id(one) in seen:
-                continue
-            name = f"{prefix}.{key}" if prefix else key
-            _check(name, one, storages)
-            seen.add(id(one))
-            fallback = Role.LOOKUP if isinstance(module, nn.Embedding) else Role.MOVED
-            groups.setdefault((id(module), _role_of(name, named, fallback)), []).append(one)
-    return groups
-
-
-def _role_of(name: str, named: Mapping[str, Role], fallback: Role) -> Role:
-    fitting = [one for one in named if one == "" or name == one or name.startswith(f"{one}.")]
-    return named[max(fitting, key=len)] if fitting else fallback
-
-
-def _check(name: str, one: nn.Parameter, storages: set[int]) -> None:
-    if one.device.type == "meta":
-        raise RuntimeMemoryError(f"{name} has no memory yet (meta); load the weights before the model is managed")
-    pointer = one.untyped_storage().data_ptr()
-    if pointer in storages and one.numel():
-        raise RuntimeMemoryError(f"{name} shares memory with another parameter; clone one of the two first")
-    expected = 1
-    for size, stride in sorted(zip(one.shape, one.stride(), strict=True), key=lambda pair: pair[1]):
-        if size != 1 and stride != expected:
-            raise RuntimeMemoryError(f"{name} has gaps in its memory; make it contiguous first")
-        expected *= size
-    storages.add(pointer)

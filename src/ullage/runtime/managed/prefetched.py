@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,23 +36,34 @@ def prefetching(
     Args:
         model: A model with managed weights (`manage`), or with buffers and parameters that are managed tensors.
         ahead: For how many modules weights are brought before they run.
-        gpu_bytes: What of its managed memory may be on the GPU at once; None: all of it, and nothing leaves.
-        modules: Modules whose weights move together, such as `model.layers`; None: each module that has weights of its own.
-            Modules outside of these count one by one.
+        gpu_bytes: What of its managed memory may be on the GPU at once; None: all of it, and the schedule sends nothing away.
+        modules: Modules of the model whose weights move together, such as `model.layers`; None: each module that has weights
+            of its own. Of a list or dict of modules, which itself never runs, each in it counts. Modules outside of these
+            count one by one.
 
     Returns:
         The schedule: `stop` it, or use it as a context; `stats` has what it did.
 
     Raises:
         RuntimeMemoryError: The model has no managed weights or they are of several GPUs, or `gpu_bytes` does not hold the
-            largest module beside what stays. No hook is left.
+            largest module beside what stays; or one of `modules` is not in the model, or never runs. No hook is left.
+
+    Warns:
+        UserWarning: What is to be on the GPU at once is more than it has free now. Managed memory that is there already is not
+            counted as free.
 
     Stop it before the model is unmanaged: it holds the memory that it moves.
 
-    Cost: for each module some tens of microseconds of the host, which never waits.
+    Cost: one call of the driver for each range that moves, which may keep the host for as long as the move takes. Where the
+    moves were batches, a pass of 16 layers, 1 GiB, half of it on the GPU, took 7.9 ms of the host (torch 2.11, driver
+    580.159.04, one H200); with single calls it was not measured.
     """
-    units, ranges = _units(model, list(modules or ()))
-    return PrefetchedModel(model, units, ranges, CudaMoves(ranges), ahead=ahead, gpu_bytes=gpu_bytes)
+    units, ranges = _units(model, _followed(model, modules))
+    total, free = sum(one.size_bytes for one in ranges), ranges[0].calls.free_gpu_bytes()
+    excess = over_subscribed(total if gpu_bytes is None else min(total, gpu_bytes), free)
+    if excess is not None:
+        warnings.warn(str(excess), stacklevel=2)
+    return PrefetchedModel(model, units, ranges, CudaMoves(ranges), ahead=ahead, gpu_bytes=gpu_bytes, free_bytes=free)
 
 
 class PrefetchedModel:
@@ -70,6 +82,7 @@ class PrefetchedModel:
         *,
         ahead: int,
         gpu_bytes: int | None,
+        free_bytes: int,
     ) -> None:
         """Hook a model's modules.
 
@@ -80,12 +93,14 @@ class PrefetchedModel:
             moves: What moves them.
             ahead: For how many modules weights are brought before they run.
             gpu_bytes: What may be on the GPU at once; None: all.
+            free_bytes: What the GPU has free.
 
         Raises:
             RuntimeMemoryError: `gpu_bytes` is too little; no hook is left.
         """
         staying = [number for number, one in enumerate(ranges) if RULES[one.role].behind is Behind.STAY]
-        self._total, self._gpu_bytes = sum(one.size_bytes for one in ranges), gpu_bytes
+        self._total = sum(one.size_bytes for one in ranges)
+        self._room = free_bytes if gpu_bytes is None else gpu_bytes
         sizes, needs = [one.size_bytes for one in ranges], [numbers for _, numbers in units]
         schedule = Schedule(sizes, needs, moves, ahead=ahead, gpu_bytes=gpu_bytes, staying=staying)
         self.stats, self._schedule = schedule.stats, schedule
@@ -103,8 +118,11 @@ class PrefetchedModel:
 
     @property
     def over_subscription(self) -> OverSubscription | None:
-        """What passes would cost without a schedule, where the weights are more than `gpu_bytes`; None where they fit."""
-        return None if self._gpu_bytes is None else over_subscribed(self._total, self._gpu_bytes)
+        """What passes would cost without a schedule; None where the weights fit.
+
+        They are held against `gpu_bytes`, and where that is None, against what the GPU had free at the start.
+        """
+        return over_subscribed(self._total, self._room)
 
     def forget(self) -> None:
         """Take all weights for gone from the GPU, after the host has worked on them: the next pass brings them again."""
@@ -164,6 +182,32 @@ class _ModuleHooks:
 def _is_backwards() -> bool:
     """Tell whether a pass backwards runs a module once more, as checkpointing does."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _followed(model: nn.Module, modules: Iterable[nn.Module] | None) -> list[nn.Module]:
+    """Return the modules whose weights move together: for one that never runs, those in it.
+
+    Raises:
+        RuntimeMemoryError: One is not in the model, or never runs and has weights of its own.
+    """
+    inside = {id(one) for one in model.modules()}
+    waiting = [modules] if isinstance(modules, nn.ModuleDict) else list(modules or ())  # as such it yields names
+    followed = []
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) not in inside:
+            name = type(one).__name__ if isinstance(one, nn.Module) else repr(one)
+            raise RuntimeMemoryError(f"{name} of modules=[...] is no module of this {type(model).__name__}")
+        if type(one).forward is not nn.Module.forward or "forward" in vars(one):
+            followed.append(one)
+        elif next(one.parameters(recurse=False), None) is not None:
+            raise RuntimeMemoryError(
+                f"{type(one).__name__} of modules=[...] never runs, so nothing tells when its weights are needed; name the "
+                "module that uses it"
+            )
+        else:
+            waiting = [*one.children(), *waiting]
+    return followed
 
 
 def _units(model: nn.Module, together: list[nn.Module]) -> tuple[list[tuple[nn.Module, list[int]]], list[ManagedRange]]:

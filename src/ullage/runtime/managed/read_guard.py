@@ -14,7 +14,14 @@ from ullage.runtime.managed.memory import range_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OVERWRITE = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_"}
+_OVERWRITE = {
+    *("fill_", "zero_", "copy_", "_foreach_zero_", "_foreach_copy_"),
+    *("normal_", "uniform_", "random_", "exponential_", "bernoulli_", "cauchy_", "geometric_", "log_normal_"),
+}
+_MAKE_NEW = {  # by the shape, type and device of a tensor alone
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"),
+    *("new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"),
+}
 
 
 class ReadGuard(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
@@ -30,7 +37,7 @@ class ReadGuard(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
         """Check what an operation reads, and run it."""
         kwargs = kwargs or {}
         written = list(_overwritten(func, args, kwargs))
-        if not func.is_view:
+        if not func.is_view and func.overloadpacket.__name__ not in _MAKE_NEW:
             for one in tree_leaves((args, kwargs)):
                 if isinstance(one, torch.Tensor) and not any(one is other for other in written):
                     _check(one, func)
@@ -45,10 +52,17 @@ class ReadGuard(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
 def _overwritten(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors that an operation fills without reading them."""
     if func.overloadpacket.__name__ in _OVERWRITE:
-        yield args[0]
+        yield from _tensors_in(args[0])
     for argument in func._schema.arguments:
-        if argument.is_out and isinstance(kwargs.get(argument.name), torch.Tensor):
-            yield kwargs[argument.name]
+        if argument.is_out:
+            yield from _tensors_in(kwargs.get(argument.name))
+
+
+def _tensors_in(argument: Any) -> Iterator[torch.Tensor]:
+    """Yield a tensor, or those of a list."""
+    for one in argument if isinstance(argument, list | tuple) else [argument]:
+        if isinstance(one, torch.Tensor):
+            yield one
 
 
 def _check(tensor: torch.Tensor, func: Any) -> None:

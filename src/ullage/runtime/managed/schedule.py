@@ -32,10 +32,10 @@ class Moves(Protocol):
     """What moves ranges, beside the computation that is being issued."""
 
     def bring(self, ranges: Sequence[int]) -> None:
-        """Issue, in one batch, moves to the GPU, after what was sent away so far."""
+        """Issue moves to the GPU, after what was sent away so far."""
 
     def send_away(self, ranges: Sequence[int]) -> None:
-        """Issue, in one batch, moves from the GPU, after what `done_with` last marked for them."""
+        """Issue moves from the GPU, after what `done_with` last marked for them."""
 
     def wait_for(self, ranges: Sequence[int]) -> None:
         """Let what is computed from now on wait until ranges were brought."""
@@ -130,7 +130,10 @@ class Schedule:
         self._seen = None
 
     def before(self, module: int) -> None:
-        """Let a module run: bring what it needs and wait for it, then bring what the next ones need."""
+        """Let a module run: bring what it needs and wait for it, then bring what the next ones need.
+
+        A move that is refused is not booked: a later pass tries it again.
+        """
         needs = self._needs[module]
         if self._seen is not None:
             self._seen.append(module)
@@ -176,25 +179,25 @@ class Schedule:
         if not wanted:
             return
         if self._make_room(size, set(needs), horizon=0):
-            self.stats.late_bytes += size
             self._bring(wanted)
+            self.stats.late_bytes += size
         else:
             self.stats.unmoved_bytes += size
 
     def _look_ahead(self) -> None:
         if self._position is None:
             return
-        kept, batch = set(self._needs[self.order[self._position]]), list[int]()
+        kept, coming = set(self._needs[self.order[self._position]]), list[int]()
         for step in range(1, min(self._ahead, len(self.order) - 1) + 1):
             needs = self._needs[self.order[(self._position + step) % len(self.order)]]
             kept.update(needs)
-            wanted = [one for one in dict.fromkeys(needs) if one not in self._resident and one not in batch]
-            size = sum(self._sizes[one] for one in wanted + batch)
+            wanted = [one for one in dict.fromkeys(needs) if one not in self._resident and one not in coming]
+            size = sum(self._sizes[one] for one in wanted + coming)
             if not self._make_room(size, kept, horizon=step):
                 break
-            batch += wanted
-        if batch:
-            self._bring(batch)
+            coming += wanted
+        if coming:
+            self._bring(coming)
 
     def _make_room(self, size_bytes: int, kept: Collection[int], horizon: int) -> bool:
         """Send away what is needed later than `horizon` modules from now, last first; where that is too little, nothing."""
@@ -212,12 +215,12 @@ class Schedule:
             missing -= self._sizes[one]
         if missing > 0:
             return False
+        self._moves.send_away(leaving)  # where it is refused, the account is as it was
         for one in leaving:
             del self._resident[one]
         size_sent = sum(self._sizes[one] for one in leaving)
         self.resident_bytes -= size_sent
         self.stats.sent_away_bytes += size_sent
-        self._moves.send_away(leaving)
         return True
 
     def _next_use(self, one: int) -> float:
@@ -229,10 +232,10 @@ class Schedule:
         return (places[index] if index < len(places) else places[0] + len(self.order)) - self._position
 
     def _bring(self, ranges: Sequence[int]) -> None:
-        self._resident.update(dict.fromkeys(ranges))
         size = sum(self._sizes[one] for one in ranges)
+        assert self._gpu_bytes is None or self.resident_bytes + size <= self._gpu_bytes
+        self._moves.bring(ranges)  # where it is refused, the account is as it was
+        self._resident.update(dict.fromkeys(ranges))
         self.resident_bytes += size
         self.stats.brought_bytes += size
         self.stats.peak_bytes = max(self.stats.peak_bytes, self.resident_bytes)
-        assert self._gpu_bytes is None or self.resident_bytes <= self._gpu_bytes
-        self._moves.bring(ranges)

@@ -29,7 +29,8 @@ def prefetch(tensors: Sequence[torch.Tensor], *, to: str = "gpu") -> None:
     Raises:
         RuntimeMemoryError: One is not managed, they are of several GPUs, or the driver refuses. Nothing was moved.
 
-    Cost: one call where the driver has CUDA 13's batches, else one for each tensor. The host does not wait.
+    Cost: one call where the driver has CUDA 13's batches, else one for each tensor. The driver may keep the host for as long as
+    the move takes, and does with batches (measured on torch 2.11, driver 580.159.04, one H200: 22.9 ms of a move of 23.3 ms).
     """
     if to not in ("gpu", "host"):
         raise RuntimeMemoryError(f"{to!r} is no place to move to: 'gpu' or 'host'")
@@ -53,7 +54,7 @@ def discard(tensors: Sequence[torch.Tensor]) -> None:
         RuntimeMemoryError: One is not managed, or a view of a part; they are of several GPUs; or the driver refuses. Nothing
             was discarded.
 
-    Cost: one call. The host does not wait.
+    Cost: one call. The driver may keep the host for as long as it takes.
     """
     if ranges := [_whole(tensor) for tensor in tensors]:
         calls, _ = _calls_of(ranges)
@@ -71,7 +72,7 @@ def discard_and_prefetch(tensors: Sequence[torch.Tensor]) -> None:
     Raises:
         RuntimeMemoryError: As `discard`.
 
-    Cost: one call and no copy; where the driver lacks it, as `prefetch`.
+    Cost: one call and no copy, for which the driver may keep the host; where it lacks the call, as `prefetch`.
     """
     if ranges := [_whole(tensor) for tensor in tensors]:
         calls, gpu = _calls_of(ranges)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from ullage.errors import DeviceError, RuntimeMemoryError
+from ullage.errors import RuntimeMemoryError
+from ullage.runtime.managed.gpus import gpu_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,13 +107,10 @@ class TorchAllocator:
             device: The GPU; without a number, the current one.
 
         Raises:
-            DeviceError: There is no GPU.
+            DeviceError: There is no such GPU.
             RuntimeMemoryError: The process has an allocator of its own.
         """
-        where = torch.device(device)
-        if where.type != "cuda" or not torch.cuda.is_available():
-            raise DeviceError("pools are a GPU's, and there is none; without one, nothing has to be warmed")
-        self.device = torch.device("cuda", torch.cuda.current_device() if where.index is None else where.index)
+        self.device = gpu_named(device, "pools are a GPU's", "nothing has to be warmed")
         self.backend = torch.cuda.get_allocator_backend()
         if self.backend not in (NATIVE, ASYNC):
             raise RuntimeMemoryError(
@@ -123,7 +121,7 @@ class TorchAllocator:
 
     @property
     def is_expandable(self) -> bool:
-        """Whether segments grow."""
+        """Whether segments grow. Cost: a snapshot of all that the allocator holds."""
         if self.backend != NATIVE:
             return False
         return bool(torch.cuda.memory._snapshot(self.device)["allocator_settings"].get("expandable_segments", False))
@@ -184,7 +182,7 @@ def allocator_of(device: torch.device | str) -> Allocator:
     """Return the allocator of a GPU.
 
     Raises:
-        DeviceError: There is no GPU.
+        DeviceError: There is no such GPU.
         RuntimeMemoryError: The process has an allocator of its own.
     """
     return TorchAllocator(device)

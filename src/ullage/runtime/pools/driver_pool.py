@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ullage.errors import DeviceError, RuntimeMemoryError
+from ullage.errors import RuntimeMemoryError
 from ullage.runtime.managed.bindings import checked, cuda_runtime
+from ullage.runtime.managed.gpus import gpu_named
 from ullage.runtime.pools.warming import Prewarmed
 from ullage.units import format_bytes
 
@@ -54,16 +55,14 @@ class CudaPoolCalls:
             stream: The stream; None: the current one.
 
         Raises:
-            DeviceError: There is no GPU, it has no pools, or cuda-bindings is missing.
+            DeviceError: There is no such GPU, it has no pools, or cuda-bindings is missing.
         """
-        where = torch.device(device)
-        if where.type != "cuda" or not torch.cuda.is_available():
-            raise DeviceError("pools are a GPU's, and there is none; without one, nothing has to be warmed")
+        self._device = gpu_named(device, "pools are a GPU's", "nothing has to be warmed")
         self._cuda = cuda_runtime()
-        index = torch.cuda.current_device() if where.index is None else where.index
-        torch.cuda.synchronize(index)  # its context is there from now on
-        self._stream = stream or torch.cuda.current_stream(index)
-        self._pool = pool or checked(self._cuda.cudaDeviceGetMemPool(index), "asking for the GPU's pool")
+        torch.cuda.synchronize(self._device)  # its context is there from now on
+        self._stream = stream or torch.cuda.current_stream(self._device)
+        what = "asking for the GPU's pool"
+        self._pool = pool or checked(self._cuda.cudaDeviceGetMemPool(self._device.index), what)
 
     def reserved_bytes(self) -> int:
         """Return what the pool holds from the system."""
@@ -84,12 +83,14 @@ class CudaPoolCalls:
 
     def allocate(self, size_bytes: int) -> int:
         """Take memory."""
-        call = self._cuda.cudaMallocFromPoolAsync(size_bytes, self._pool, self._stream.cuda_stream)
+        with torch.cuda.device(self._device):  # the handle 0 is the default stream of whichever GPU is the current one
+            call = self._cuda.cudaMallocFromPoolAsync(size_bytes, self._pool, self._stream.cuda_stream)
         return int(checked(call, f"{format_bytes(size_bytes)} of a pool"))
 
     def free(self, address: int) -> None:
         """Free it."""
-        checked(self._cuda.cudaFreeAsync(address, self._stream.cuda_stream), "freeing memory of a pool")
+        with torch.cuda.device(self._device):
+            checked(self._cuda.cudaFreeAsync(address, self._stream.cuda_stream), "freeing memory of a pool")
 
     def trim(self, size_bytes: int) -> None:
         """Give what is free above a size back to the system."""
@@ -97,7 +98,8 @@ class CudaPoolCalls:
 
     def wait(self) -> None:
         """Wait for the stream."""
-        self._stream.synchronize()
+        with torch.cuda.device(self._device):
+            self._stream.synchronize()
 
     def _get(self, attribute: Any) -> int:
         return int(checked(self._cuda.cudaMemPoolGetAttribute(self._pool, attribute), "asking a pool"))
@@ -118,10 +120,11 @@ def prewarm_driver_pool(
         device: The GPU.
         pool: A `cudaMemPool_t` of cuda-bindings; None: the GPU's current one.
         stream: On which stream; None: the current one. The memory serves all streams.
-        keep_bytes: The release threshold; None: all that it then holds, or what it has if that is more.
+        keep_bytes: The release threshold; None: all that it then holds, or what it has if that is more. What is free above
+            it goes back to the system at once, also what was there before.
 
     Raises:
-        DeviceError: There is no GPU, it has no pools, or cuda-bindings is missing.
+        DeviceError: There is no such GPU, it has no pools, or cuda-bindings is missing.
         RuntimeMemoryError: It does not fit; the pool is as it was.
 
     Cost: waits for the stream; what taking the memory takes.
@@ -153,7 +156,7 @@ def fill(calls: PoolCalls, size_bytes: int, keep_bytes: int | None) -> Prewarmed
     return Prewarmed(
         backend="driver pool",
         asked_bytes=size_bytes,
-        reserved_bytes=after - before,
+        reserved_bytes=max(after - before, 0),  # less is held than before where it is to keep less
         num_device_allocs=0,
         duration_us=round(duration * 1e6),
     )

@@ -75,7 +75,8 @@ def prewarm(
 ) -> Prewarmed:
     """Fill PyTorch's pool, so that a step that fits in it asks the driver for nothing.
 
-    Under `use_mem_pool` that pool is filled. All of it is taken, or none is.
+    Prewarm once the model is on the GPU: what was learned is beyond what was held then. Under `use_mem_pool` that pool is
+    filled. All of it is taken, or none is.
 
     Args:
         needs: Bytes in all, which serve requests above 1 MiB; or the sizes of what will be live at the same time, those up to
@@ -165,11 +166,12 @@ def _requests_for_segments(needs: PoolNeeds, allocator: Allocator) -> list[tuple
     """Ask for segments as they were; where they grow, or the driver's pool serves, for as many bytes."""
     requests = list[tuple[int, int]]()
     grown: Counter[int] = Counter()
+    grows = allocator.backend != NATIVE or allocator.is_expandable  # asked once, which takes a snapshot
     for one in needs.segments:
         if one.is_small and allocator.backend == NATIVE:
             count = -(-one.size_bytes // SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES // SMALL_REQUEST_BYTES
             requests += [(SMALL_REQUEST_BYTES, one.stream)] * count
-        elif allocator.is_expandable or allocator.backend != NATIVE:
+        elif grows:
             grown[one.stream] += one.size_bytes
         else:
             requests.append((one.size_bytes, one.stream))

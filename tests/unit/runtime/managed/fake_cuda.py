@@ -66,6 +66,9 @@ class FakeCalls:
     def prefetch(self, spans: Sequence[Span], location: int, stream: int) -> None:
         self.log.append(("prefetch", [span.size_bytes for span in spans], location, stream))
 
+    def prefetch_each(self, spans: Sequence[Span], location: int, stream: int) -> None:
+        self.log += [("prefetch one", span.size_bytes, location, stream) for span in spans]
+
     def discard(self, spans: Sequence[Span], stream: int) -> None:
         self.log.append(("discard", [span.size_bytes for span in spans], stream))
 
@@ -82,6 +85,7 @@ class FakeMoves:
     Attributes:
         log: What was asked, in order: ("bring", [0, 1]), ("send", [2]).
         there: The ranges that are on the GPU.
+        refuses: Whether every move is refused.
     """
 
     def __init__(self, sizes: Sequence[int], most_bytes: int | None = None) -> None:
@@ -90,10 +94,12 @@ class FakeMoves:
         self.waited: set[int] = set()
         self.sizes, self.most_bytes = sizes, most_bytes
         self.peak = 0
+        self.refuses = False
 
     def bring(self, ranges: Sequence[int]) -> None:
         assert ranges, "an empty batch"
         assert not self.there & set(ranges), "a range is brought that is there"
+        self._refuse()
         self.there |= set(ranges)
         self.peak = max(self.peak, sum(self.sizes[one] for one in self.there))
         assert self.most_bytes is None or self.peak <= self.most_bytes, "more is there than may be"
@@ -102,6 +108,7 @@ class FakeMoves:
     def send_away(self, ranges: Sequence[int]) -> None:
         assert ranges, "an empty batch"
         assert set(ranges) <= self.there, "a range is sent away that is not there"
+        self._refuse()
         self.there -= set(ranges)
         self.waited -= set(ranges)
         self.log.append(("send", list(ranges)))
@@ -112,3 +119,7 @@ class FakeMoves:
 
     def done_with(self, ranges: Sequence[int]) -> None:
         pass
+
+    def _refuse(self) -> None:
+        if self.refuses:
+            raise RuntimeMemoryError("the fake refuses")

@@ -23,6 +23,8 @@ SPANS = [Span(4096, 10), Span(8192, 20)]
 class Error(IntEnum):
     cudaSuccess = 0
     cudaErrorMemoryAllocation = 2
+    cudaErrorInsufficientDriver = 35
+    cudaErrorCallRequiresNewerDriver = 36
     cudaErrorNotSupported = 801
 
 
@@ -166,8 +168,17 @@ def test_errors_name_the_call_and_the_code() -> None:
     assert checked((Error.cudaSuccess,), "asking") is None
     with pytest.raises(RuntimeMemoryError, match="3 GiB: CUDA says cudaErrorMemoryAllocation; free memory"):
         checked((Error.cudaErrorMemoryAllocation, None), "3 GiB")
-    with pytest.raises(NotOfferedError, match="does not offer it"):
-        checked((Error.cudaErrorNotSupported,), "moving")
+
+
+@pytest.mark.parametrize(
+    "code", [Error.cudaErrorInsufficientDriver, Error.cudaErrorCallRequiresNewerDriver, Error.cudaErrorNotSupported]
+)
+def test_a_driver_that_is_too_old_is_a_device_error_that_names_the_alternative(code: Error) -> None:
+    with pytest.raises(
+        DeviceError, match=rf"moving: .*does not offer it \({code.name}\).*ullage\.runtime\.weights"
+    ) as error:
+        checked((code,), "moving")
+    assert isinstance(error.value, NotOfferedError)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -138,6 +139,45 @@ def test_a_read_of_what_was_discarded_raises_until_it_is_written(calls: FakeCall
         written([tensor, torch.zeros(1)])
         tensor.sum()
     assert ("discard and prefetch", [PAGE], 0, STREAM) in calls.log
+
+
+def test_what_reads_nothing_of_a_discarded_tensor_does_not_raise(calls: FakeCalls) -> None:
+    tensor = managed_tensor((4, 4), torch.float32).fill_(1)
+    discard([tensor])
+    with ReadGuard():
+        for like in (torch.empty_like, torch.zeros_like, torch.ones_like, torch.rand_like, torch.randn_like):
+            like(tensor)
+        torch.full_like(tensor, 3)
+        torch.randint_like(tensor, 3)
+        tensor.new_empty(2), tensor.new_zeros(2), tensor.new_ones(2), tensor.new_full((2,), 3)
+        tensor.new_empty_strided((2,), (1,))
+        with pytest.raises(RuntimeMemoryError, match="discarded"):
+            tensor.clone()
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda one: one.exponential_(),
+        lambda one: one.bernoulli_(0.5),
+        lambda one: one.cauchy_(),
+        lambda one: one.geometric_(0.5),
+        lambda one: one.log_normal_(),
+        lambda one: torch._foreach_zero_([one]),
+        lambda one: torch._foreach_copy_([one], [torch.ones(4, 4)]),
+    ],
+)
+def test_what_overwrites_a_discarded_tensor_makes_it_readable(
+    calls: FakeCalls, fill: Callable[[torch.Tensor], object]
+) -> None:
+    tensor = managed_tensor((4, 4), torch.float32).fill_(1)
+    discard([tensor])
+    with ReadGuard():
+        fill(tensor)
+        tensor.sum()
+        discard([tensor])
+        with pytest.raises(RuntimeMemoryError, match="discarded"):
+            torch._foreach_copy_([torch.ones(4, 4)], [tensor])
 
 
 def test_plain_tensors_are_not_managed(calls: FakeCalls) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.unit.runtime.managed.fake_cuda import FakeCalls
+from ullage.errors import RuntimeMemoryError
 from ullage.runtime.managed.memory import ManagedRange
 from ullage.runtime.managed.moves import CudaMoves
 from ullage.runtime.managed.roles import HOST, Role
@@ -50,7 +51,7 @@ class Streams:
         monkeypatch.setattr(torch.cuda, "Stream", lambda device=None: next(made))
         monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: self.all[COMPUTE])
-        for name in ("prefetch", "discard", "discard_and_prefetch"):
+        for name in ("prefetch", "prefetch_each", "discard", "discard_and_prefetch"):
             monkeypatch.setattr(calls, name, self._noting(name))
 
     def _noting(self, name: str) -> Any:
@@ -79,12 +80,12 @@ def test_each_waits_for_what_it_has_to(calls: FakeCalls, streams: Streams) -> No
     moves = CudaMoves(ranges)
     moves.bring([0, 1])
     moves.wait_for([0])
-    assert ("prefetch", ranges[0].address) in streams.compute(ranges[0])
+    assert ("prefetch_each", ranges[0].address) in streams.compute(ranges[0])
     moves.done_with([0])
     streams.compute(ranges[1])  # later than what is sent away, which does not wait for it
     moves.send_away([0])
     moves.bring([2])
-    assert [move[:2] for move in streams.moves] == [("prefetch", IN), ("evict", OUT), ("prefetch", IN)]
+    assert [move[:2] for move in streams.moves] == [("prefetch_each", IN), ("evict", OUT), ("prefetch_each", IN)]
     assert ("use", ranges[0].address) in streams.moves[1][2]
     assert ("use", ranges[1].address) not in streams.moves[1][2]
     assert ("evict", ranges[0].address) in streams.moves[2][2]
@@ -95,7 +96,7 @@ def test_what_was_brought_and_not_used_is_sent_away_after_it_came(calls: FakeCal
     moves = CudaMoves(ranges)
     moves.bring([0])
     moves.send_away([0])
-    assert ("prefetch", ranges[0].address) in streams.moves[1][2]
+    assert ("prefetch_each", ranges[0].address) in streams.moves[1][2]
 
 
 def test_scratch_is_discarded_and_comes_back_as_room(calls: FakeCalls, streams: Streams) -> None:
@@ -106,7 +107,7 @@ def test_scratch_is_discarded_and_comes_back_as_room(calls: FakeCalls, streams: 
     moves.send_away([0])
     assert ranges[0].is_lost
     moves.bring([0])
-    assert [move[0] for move in streams.moves] == ["prefetch", "discard", "discard_and_prefetch"]
+    assert [move[0] for move in streams.moves] == ["prefetch_each", "discard", "discard_and_prefetch"]
     assert ("discard", ranges[0].address) in streams.moves[2][2]
 
 
@@ -118,4 +119,38 @@ def test_what_was_written_unseen_is_not_discarded_again(calls: FakeCalls, stream
     moves.bring([0])
     assert ranges[0].is_lost  # a kernel that torch does not see may have written it since
     moves.bring([0])
-    assert streams.moves[-1][0] == "prefetch"
+    assert streams.moves[-1][0] == "prefetch_each"
+
+
+def test_each_range_that_moves_is_a_call_of_its_own(
+    calls: FakeCalls, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the calls are written down by the fake itself; streams are faked anew
+    Streams(FakeCalls(), monkeypatch)
+    moves = CudaMoves([ManagedRange(size * PAGE, Role.MOVED, calls) for size in (1, 2)])
+    moves.bring([0, 1])
+    moves.send_away([1, 0])
+    assert calls.log == [
+        ("prefetch one", PAGE, 0, IN),
+        ("prefetch one", 2 * PAGE, 0, IN),
+        ("prefetch one", 2 * PAGE, HOST, OUT),
+        ("prefetch one", PAGE, HOST, OUT),
+    ]
+
+
+def test_scratch_whose_move_was_refused_is_still_room_without_content(
+    calls: FakeCalls, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = CudaMoves([ManagedRange(PAGE, Role.SCRATCH, calls)])
+    moves.bring([0])
+    moves.send_away([0])
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "discard_and_prefetch", _refuse)
+        with pytest.raises(RuntimeMemoryError, match="refused"):
+            moves.bring([0])
+    moves.bring([0])
+    assert [move[0] for move in streams.moves] == ["prefetch_each", "discard", "discard_and_prefetch"]
+
+
+def _refuse(*arguments: Any) -> None:
+    raise RuntimeMemoryError("refused")

@@ -63,6 +63,17 @@ def test_memory_goes_back_to_the_system() -> None:
     assert torch.cuda.mem_get_info()[0] >= before - (4 << 20)
 
 
+def test_gradients_go_with_their_weights_and_come_back() -> None:
+    model = nn.Linear(64, 64)
+    model(torch.ones(2, 64)).sum().backward()
+    want = model.weight.grad.clone()
+    with manage(model):
+        assert model.weight.grad.is_cuda
+        model(torch.ones(2, 64, device="cuda")).sum().backward()
+    assert model.weight.grad.device.type == "cpu"
+    assert torch.allclose(model.weight.grad, 2 * want)
+
+
 def test_a_model_under_a_schedule_computes_the_same() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8))).cuda()

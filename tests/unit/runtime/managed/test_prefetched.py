@@ -72,6 +72,28 @@ def test_passes_are_right_and_below_the_budget(moves: list[FakeMoves]) -> None:
         assert str(run.over_subscription).startswith("UVM: 24 KiB managed on 12 KiB free (2.00x)")
 
 
+def test_without_a_budget_more_than_is_free_is_said(calls: FakeCalls, moves: list[FakeMoves]) -> None:
+    model = Model()
+    manage(model)
+    calls.most_bytes = 5 * PAGE
+    with pytest.warns(UserWarning, match=r"UVM: 24 KiB managed on 20 KiB free \(1\.20x\)"):
+        run = prefetching(model)
+    calls.most_bytes = 100 * PAGE  # what counts is what was free at the start
+    assert str(run.over_subscription).startswith("UVM: 24 KiB managed on 20 KiB free")
+
+
+def test_a_budget_that_is_not_free_is_said_and_one_that_is_free_is_silent(
+    calls: FakeCalls, moves: list[FakeMoves]
+) -> None:
+    model = Model()
+    manage(model)
+    calls.most_bytes = 3 * PAGE
+    with pytest.warns(UserWarning, match="UVM: 16 KiB managed on 12 KiB free"):
+        prefetching(model, gpu_bytes=4 * PAGE).stop()
+    prefetching(model, gpu_bytes=3 * PAGE).stop()
+    assert num_hooks(model) == 0
+
+
 def test_without_a_budget_nothing_leaves_and_nothing_is_said(moves: list[FakeMoves]) -> None:
     model = Model()
     manage(model)
@@ -83,13 +105,39 @@ def test_without_a_budget_nothing_leaves_and_nothing_is_said(moves: list[FakeMov
     assert run.over_subscription is None
 
 
-def test_modules_that_move_together_are_one_batch(moves: list[FakeMoves]) -> None:
+@pytest.mark.parametrize("is_list_named", [False, True])
+def test_modules_that_move_together_are_one_move(moves: list[FakeMoves], is_list_named: bool) -> None:
     model = Model()
     manage(model)
-    with prefetching(model, ahead=1, gpu_bytes=4 * PAGE, modules=model.layers):
+    modules = [model.layers] if is_list_named else model.layers  # the list itself never runs
+    with prefetching(model, ahead=1, gpu_bytes=4 * PAGE, modules=modules):
         for _ in range(3):
             model(X)
     assert all(len(ranges) == 2 for _, ranges in moves[0].log)
+
+
+def test_of_a_dict_of_modules_each_counts(moves: list[FakeMoves]) -> None:
+    model = Model()
+    named = nn.ModuleDict({"first": model.layers[0], "rest": nn.ModuleList(model.layers[1:])})
+    model.named = named
+    manage(model)
+    for modules in (named, [named], named.values()):
+        with prefetching(model, modules=modules):
+            model(X)
+        assert [len(ranges) for _, ranges in moves[-1].log] == [2, 2, 2]
+
+
+def test_modules_that_cannot_be_followed_are_refused(moves: list[FakeMoves]) -> None:
+    model = Model()
+    model.scales = nn.ParameterList([torch.ones(3)])
+    manage(model)
+    with pytest.raises(RuntimeMemoryError, match=r"Layer of modules=\[\.\.\.\] is no module of this Model"):
+        prefetching(model, modules=[model.layers[0], Layer()])
+    with pytest.raises(RuntimeMemoryError, match="'layers' of modules"):
+        prefetching(model, modules=["layers"])  # type: ignore[list-item]
+    with pytest.raises(RuntimeMemoryError, match=r"ParameterList of modules.*never runs"):
+        prefetching(model, modules=[model.scales])
+    assert num_hooks(model) == 0
 
 
 def test_hooks_go_and_memory_is_not_held(calls: FakeCalls, moves: list[FakeMoves]) -> None:

@@ -41,7 +41,7 @@ def test_the_first_pass_brings_each_when_it_runs_and_the_next_ones_bring_nothing
     assert schedule.stats.brought_bytes == 3
 
 
-def test_the_next_modules_are_brought_in_one_batch_while_one_runs() -> None:
+def test_the_next_modules_are_brought_together_while_one_runs() -> None:
     moves = FakeMoves([1] * 4)
     schedule = Schedule([1] * 4, one_each([1] * 4), moves, ahead=2)
     run_pass(schedule, moves, [0, 1, 2, 3], one_each([1] * 4))
@@ -161,6 +161,23 @@ def test_a_pass_that_broke_off_leaves_nothing_running_and_no_order() -> None:
     schedule.before(0)  # and its hook behind was never called
     run_pass(schedule, moves, [1, 2], [[0], [1], [2]])
     assert schedule.order == [1, 2]
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_refused_move_is_not_booked_and_later_passes_are_right(ahead: int) -> None:
+    sizes, needs = [1] * 4, one_each([1] * 4)
+    moves = FakeMoves(sizes, 3)
+    schedule = Schedule(sizes, needs, moves, ahead=ahead, gpu_bytes=3)
+    for num_before in (0, 1, 2):
+        moves.refuses = True
+        with pytest.raises(RuntimeMemoryError, match="refuses"):
+            run_pass(schedule, moves, [0, 1, 2, 3], needs)
+        assert schedule.resident_bytes == sum(sizes[one] for one in moves.there)
+        moves.refuses = False
+        run_pass(schedule, moves, [0, 1, 2, 3], needs)
+        assert schedule.stats.num_passes == num_before + 1
+    assert schedule.stats.brought_bytes == len(brought(moves))
+    assert schedule.stats.sent_away_bytes == sum(len(ranges) for what, ranges in moves.log if what == "send")
 
 
 def test_what_stays_is_never_sent_away() -> None:

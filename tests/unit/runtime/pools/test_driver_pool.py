@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import torch
 
 from ullage.errors import DeviceError, RuntimeMemoryError
-from ullage.runtime.pools import prewarm_driver_pool
-from ullage.runtime.pools.driver_pool import fill
+from ullage.runtime.pools import driver_pool, prewarm_driver_pool
+from ullage.runtime.pools.driver_pool import CudaPoolCalls, fill
 
 GRANULE = 100
 
@@ -66,6 +72,56 @@ def test_a_threshold_can_be_given() -> None:
     assert (pool.threshold, pool.reserved) == (300, 300)
 
 
+def test_a_pool_that_is_to_keep_less_than_it_had_reports_nothing_taken() -> None:
+    pool = FakePool(reserved=2000, threshold=2000)
+    done = fill(pool, 950, 300)
+    assert (pool.reserved, done.reserved_bytes) == (300, 0)
+
+
+class FakeCuda:
+    """Stands in for torch.cuda and cuda-bindings: two GPUs, of which the first is the current one.
+
+    Attributes:
+        current: The current GPU.
+        log: The calls, each with the GPU that was current.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.current, self.log = 0, list[tuple[str, int]]()
+        stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: self.log.append(("synchronize", self.current)))
+        for name, value in {
+            "is_available": lambda: True,
+            "device_count": lambda: 2,
+            "synchronize": lambda device: None,
+            "current_stream": lambda device: stream,
+            "device": self.device,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(driver_pool, "cuda_runtime", lambda: self)
+
+    @contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        before, self.current = self.current, device.index
+        yield
+        self.current = before
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> tuple[int, int]:
+            self.log.append((name, self.current))
+            return (0, 4096)
+
+        return call
+
+
+def test_memory_of_another_gpus_pool_goes_by_that_gpus_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda(monkeypatch)
+    calls = CudaPoolCalls("cuda:1", None, None)
+    calls.free(calls.allocate(100))
+    calls.wait()
+    assert fake.log[1:] == [("cudaMallocFromPoolAsync", 1), ("cudaFreeAsync", 1), ("synchronize", 1)]
+    assert fake.current == 0
+
+
 def test_a_pool_that_cannot_be_filled_is_as_it_was() -> None:
     pool = FakePool(reserved=200, threshold=7, most=500)
     with pytest.raises(RuntimeMemoryError, match="full"):
@@ -76,5 +132,5 @@ def test_a_pool_that_cannot_be_filled_is_as_it_was() -> None:
 
 
 def test_without_a_gpu_it_says_so() -> None:
-    with pytest.raises(DeviceError, match="there is none"):
+    with pytest.raises(DeviceError, match="cpu is none"):
         prewarm_driver_pool(100, device="cpu")

@@ -86,6 +86,15 @@ def test_where_a_pool_is_one_stretch_it_is_filled_by_one_request(use: Use, setti
     assert [one.size for one in fake.held] == [64 * MIB]
 
 
+def test_whether_segments_grow_is_asked_once(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, asked = use(), list[bool]()
+    del fake.is_expandable
+    monkeypatch.setattr(FakeAllocator, "is_expandable", property(lambda self: bool(asked.append(True))), raising=False)
+    prewarm(PoolNeeds(segments=tuple(SegmentNeed(size_bytes=size * MIB) for size in (30, 34, 38))))
+    assert len(asked) == 1
+    assert [one.size for one in fake.held] == [38 * MIB, 34 * MIB, 30 * MIB]
+
+
 def test_without_a_snapshot_the_growth_is_learned(use: Use) -> None:
     fake = use(backend="cudaMallocAsync")
     assert learn_needs(step_of(fake, [(30 * MIB, 0)])).segments == (SegmentNeed(size_bytes=30 * MIB),)
@@ -151,5 +160,5 @@ def test_a_missing_stream_is_named(use: Use) -> None:
 
 
 def test_without_a_gpu_it_says_so() -> None:
-    with pytest.raises(DeviceError, match="there is none"):
+    with pytest.raises(DeviceError, match="cpu is none"):
         prewarm(100, device="cpu")
