@@ -2,8 +2,9 @@
 
     python -m benchmarks.run_probe [--out FILE] [--device N]
 
-Speeds of blocks that are larger than any cache have to agree within 5 %; what a small copy or an allocation costs is shown, and
-not held. Prints the second probe, the differences, and the tables of docs/probe.md; writes both probes.
+Speeds of blocks that are larger than any cache have to agree within 5 %; what a small copy or an allocation costs, and where
+page reach has its knees, is shown and not held. Prints the second probe, the differences, and the tables of docs/probe.md;
+writes both probes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage.runtime.probe import ProbeResult, probe
+from ullage.runtime.probe.text import step_time
 from ullage.units import format_bytes, format_rate, format_time_ns
 
 RESULTS = Path(__file__).parent / "results" / "probe.json"
@@ -52,6 +54,25 @@ def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
             name = f"{way.way} {way.temperature} {format_bytes(one.size_bytes)}"
             yield f"allocate {name}", one.allocate.median_ns
             yield f"free {name}", one.free.median_ns
+
+
+def knees(result: ProbeResult) -> dict[str, int | None]:
+    """Return where each stride has its knee; None: it has none."""
+    return {
+        f"knee {one.pattern} {format_bytes(one.stride_bytes)}": one.knee_bytes for one in result.reach if one.points
+    }
+
+
+def knee_differences(
+    first: dict[str, int | None], second: dict[str, int | None]
+) -> dict[str, tuple[int | None, int | None, float | None]]:
+    """Return both knees and by how much the second differs; None: one has a knee that the other has not."""
+    found: dict[str, tuple[int | None, int | None, float | None]] = {}
+    for name in sorted(first.keys() | second.keys()):
+        one, other = first.get(name), second.get(name)
+        if one is not None or other is not None:
+            found[name] = one, other, other / one - 1 if one is not None and other is not None else None
+    return found
 
 
 def differences(
@@ -104,8 +125,8 @@ def markdown(result: ProbeResult) -> Iterator[str]:
         if steps:
             knee = "-" if curve.knee_bytes is None else format_bytes(curve.knee_bytes)
             yield (
-                f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {format_time_ns(min(steps))} | "
-                f"{format_time_ns(max(steps))} | {knee} |"
+                f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {step_time(min(steps))} | "
+                f"{step_time(max(steps))} | {knee} |"
             )
     if result.tlb is not None:
         tlb = result.tlb
@@ -152,12 +173,18 @@ def main() -> None:
     for name, (before, after, change) in shown.items():
         if abs(change) > 0.2:
             print(f"  {name:<40} {format_time_ns(before):>10} {format_time_ns(after):>10} {100 * change:+6.1f} %")
+    bends = knee_differences(knees(first), knees(second))
+    print("Two probes: knees")
+    for name, (knee, later, moved) in bends.items():
+        cells = ["none" if one is None else format_bytes(one) for one in (knee, later)]
+        print(f"  {name:<40} {cells[0]:>10} {cells[1]:>10} " + ("" if moved is None else f"{100 * moved:+6.1f} %"))
     print(f"\nTook {first.took_ms / 1000:.1f} s (with compiling), {second.took_ms / 1000:.1f} s\n")
     print("\n".join(markdown(second)))
     worst = max((abs(change) for _, _, change in held.values()), default=0.0)
     record: dict[str, Any] = {
         "probes": [first.to_json(), second.to_json()],
-        "differences": {name: round(change, 4) for name, (_, _, change) in held.items()},
+        "differences": {name: round(change, 4) for name, (_, _, change) in held.items()}
+        | {name: None if moved is None else round(moved, 4) for name, (_, _, moved) in bends.items()},
         "largest_difference": round(worst, 4),
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

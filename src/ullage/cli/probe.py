@@ -25,6 +25,10 @@ def probe(
     """Measure what this machine's memory does, in under a minute, and say which to use for what."""
     if plot and as_json:
         print("ullage: --plot is ignored with --json (--png FILE draws into a file)", file=sys.stderr)
+    if png is not None:
+        from ullage.report.probe_png import refuse_png
+
+        refuse_png(png)
     result = _last(device) if last else _measured(device)
     report = result.to_json()
     if png is not None:

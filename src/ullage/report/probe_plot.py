@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _NUM_ROWS = 14
-_GLYPHS = "●○▲△■"
+_GLYPHS = "●○▲△■□"
 _NUM_TICKS = 6
 
 
@@ -84,8 +84,18 @@ def _chart(title: str, lines: Sequence[Line], width: int, write: Callable[[Any],
         f"{ticks.get(row, ''):>{_LABEL_WIDTH}} {'┤' if row in ticks else '│'}{''.join(cells[row]).rstrip()}"
         for row in reversed(range(_NUM_ROWS))
     ]
-    legend = "   ".join(f"{glyph} {name}" for glyph, (name, _) in zip(_GLYPHS, lines, strict=False))
-    return "\n".join([title, *rows, *_size_axis(sorted(set(xs)), across, num_columns), f"{'':>2}{legend}"])
+    axis = _size_axis(sorted(set(xs)), across, num_columns)
+    return "\n".join([title, *rows, *axis, *_legend([name for name, _ in lines], width)])
+
+
+def _legend(names: Sequence[str], width: int) -> list[str]:
+    rows = [""]
+    for glyph, name in zip(_GLYPHS, names, strict=False):
+        entry = f"{glyph} {name}"
+        if rows[-1] and len(rows[-1]) + 3 + len(entry) > width:
+            rows.append("")
+        rows[-1] += f"{'   ' if rows[-1] else '  '}{entry}"
+    return rows
 
 
 class _Axis:

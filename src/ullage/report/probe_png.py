@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
 from ullage.errors import UllageError
@@ -35,12 +37,33 @@ def save_png(report: dict[str, Any], path: str) -> None:
         drawn.savefig(part, format="png", dpi=_DPI)
 
 
-def _figure(report: dict[str, Any]) -> Any:
+def refuse_png(path: str) -> None:
+    """Refuse what `save_png` could not do, before anything is measured for it.
+
+    Raises:
+        UllageError: matplotlib is missing, or the file cannot be written.
+    """
+    _figure_class()
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        raise UllageError(f"{path}: is a folder; name a file")
+    if not os.path.isdir(folder):
+        raise UllageError(f"{path}: cannot be written: {os.strerror(errno.ENOENT)}")
+    is_replaced = os.path.isfile(path) or not os.path.exists(path)  # a pipe is written to as it is
+    if not os.access(folder if is_replaced else path, os.W_OK):
+        raise UllageError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
+
+
+def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise UllageError("plots are drawn with matplotlib, which is missing: pip install 'ullage[plot]'") from None
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    return Figure
+
+
+def _figure(report: dict[str, Any]) -> Any:
+    figure = _figure_class()(figsize=_SIZE, layout="constrained")
     axes = figure.subplots(2, 2)
     _curves(axes[0][0], "Copies in a stream, by size", copy_lines(report), format_rate)
     _curves(axes[0][1], "An allocation, by size", _allocation_lines(report), format_time_ns)

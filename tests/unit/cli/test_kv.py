@@ -164,6 +164,10 @@ def test_a_dash_reads_standard_input(model: Path, command: Command) -> None:
         (("{model}", "{text}", "--context-tokens", "1"), "'--context-tokens'"),
         (("{model}", "{text}", "--device", "gpu"), "no device is called 'gpu': use cuda, cuda:1 or cpu"),
         (("{model}", "{text}", "--device", "cuda:99"), "device cuda:99: torch sees "),
+        (
+            ("{model}", "{text}", "--context-tokens", "65"),
+            ": was made for 64 tokens at a time: a context of 65 is too long",
+        ),
         (("{model}", "no-such.txt"), "no-such.txt: cannot be read: No such file or directory"),
         (("{model}", "{model}"), "cannot be read: Is a directory"),
         (("{model}", "{model}/model.safetensors"), "model.safetensors: is no UTF-8 text at byte "),
@@ -182,6 +186,19 @@ def test_wrong_usage_is_exit_code_2_and_one_clear_line(
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "xpu:0"])
+def test_other_devices_are_refused_before_the_model_is_loaded(
+    device: str, model: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any) -> None:
+        raise AssertionError("it was loaded")
+
+    monkeypatch.setattr(loading, "_load", load)
+    done = command("kv", "check", str(model), str(model / "held_out.txt"), "--device", device)
+    assert (done.code, done.out) == (2, "")
+    assert one_line(done.err) == f"ullage: device {device}: a check runs on none such: use cuda, cuda:1 or cpu\n"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.unit.cli.conftest import Command
 from tests.unit.runtime.probe.fake_gpu import HOST, made_up
 from ullage.errors import DeviceError
 from ullage.runtime.probe import measure, store
-from ullage.runtime.probe.identity import Identity
+from ullage.runtime.probe.identity import Identity, NoSuchGpuError
 from ullage.runtime.probe.store import keep_probe
 
 
@@ -74,7 +74,8 @@ def test_a_kept_probe_of_a_gpu_begins_with_the_answer_and_draws_its_curves(comma
     assert done.out.startswith("NVIDIA H200: read 4.4 TB/s")
     assert "took 31 s" in done.out
     assert "Copies in a stream, by size" in done.out
-    assert "● one in 256 KiB" in done.out
+    assert "● one in 16 KiB   ○ one in 64 KiB" in done.out
+    assert "□ one in 32 MiB" in done.out
     assert [line for line in done.out.splitlines() if len(line) > 80] == []
 
 
@@ -85,6 +86,55 @@ def test_a_figure_is_written_and_named(command: Command, tmp_path: Path) -> None
     assert (done.code, done.err) == (0, "")
     assert json.loads(done.out)["png"] == str(path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def never() -> object:
+    raise AssertionError("it was measured")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("no-such-folder/a.png", "cannot be written: No such file or directory"),
+        (".", "is a folder; name a file"),
+    ],
+)
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(
+    path: str, said: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "measure_host", never)
+    done = command("probe", "--png", str(tmp_path / path))
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"ullage: {tmp_path / path}: {said}\n"
+
+
+def test_without_matplotlib_a_figure_is_refused_before_anything_is_measured(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "measure_host", never)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = command("probe", "--png", str(tmp_path / "a.png"))
+    assert (done.code, done.out) == (2, "")
+    assert "pip install 'ullage[plot]'" in done.err
+
+
+@pytest.mark.parametrize("last", [(), ("--last",)])
+def test_a_gpu_that_is_not_there_is_exit_code_2_and_the_hosts_result_stays(
+    last: tuple[str, ...], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("probe")
+    path = store.probe_path("", "")
+    kept = path.read_bytes()
+
+    def identify(device: int = 0) -> Identity:
+        raise NoSuchGpuError(f"there is no GPU {device}: the driver offers 1 GPU, counted from 0")
+
+    monkeypatch.setattr(measure, "identify", identify)
+    monkeypatch.setattr(store, "identify", identify)
+    done = command("probe", "--device", "7", *last)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "ullage: there is no GPU 7: the driver offers 1 GPU, counted from 0\n"
+    assert path.read_bytes() == kept
 
 
 def test_without_a_gpu_there_is_no_figure(command: Command, tmp_path: Path) -> None:

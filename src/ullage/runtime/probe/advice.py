@@ -11,7 +11,7 @@ from ullage.units import format_rate as rate
 from ullage.units import format_time_ns as time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ullage.runtime.probe.result import (
         AllocationPoint,
@@ -73,29 +73,70 @@ def _large_copies(result: ProbeResult) -> Iterator[Advice]:
     if pinned is None or pageable is None:
         return
     fast, slow = pinned.points[-1], pageable.points[-1]
-    size = format_bytes(fast.size_bytes)
-    speeds = f"{size}: pinned {rate(fast.bytes_per_s)}, pageable {rate(slow.bytes_per_s)}"
+    speeds = f"{format_bytes(fast.size_bytes)}: pinned {rate(fast.bytes_per_s)}, pageable {rate(slow.bytes_per_s)}"
     if slow.bytes_per_s >= _NEAR * fast.bytes_per_s:
         yield Advice(
             topic="large_copies", do="Copy from memory as it is: pinning it gains nothing here.", because=f"{speeds}."
         )
         return
-    cost = _at(result, "pinned", "cold", fast.size_bytes)
-    saved = slow.in_stream.median_ns - fast.in_stream.median_ns
-    if cost is None:
-        yield Advice(topic="large_copies", do="Pin what is copied more than once.", because=f"{speeds}.")
+    costs = [one for one in _pinning_costs(result, pinned, pageable) if one.saved_ns > 0]
+    if not costs:
         return
-    pinning = cost.allocate.median_ns + cost.free.median_ns
-    num_copies = math.ceil(pinning / saved)
-    do = (
-        "Pin even what is copied once."
-        if num_copies <= 1
-        else f"Pin what is copied {num_copies} times or more, or reuse one pinned buffer; leave the rest pageable."
-    )
-    yield Advice(
-        topic="large_copies",
-        do=do,
-        because=f"{speeds}; to pin and unpin it takes {time(pinning)}, a copy saves {time(saved)}.",
+    yield Advice(topic="large_copies", do=_pinned_how(costs), because=costs[-1].because)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PinningCost:
+    """What a new pinned buffer costs, what touching as many fresh pageable pages does, and what a copy from it saves."""
+
+    size_bytes: int
+    pinning_ns: int
+    touching_ns: int
+    saved_ns: int
+
+    @property
+    def num_copies(self) -> int:
+        """How many copies pay for the buffer; 0: it is cheaper than pageable memory."""
+        return max(math.ceil((self.pinning_ns - self.touching_ns) / self.saved_ns), 0)
+
+    @property
+    def because(self) -> str:
+        return (
+            f"{format_bytes(self.size_bytes)}: a new pinned buffer, and its free, cost {time(self.pinning_ns)}, touching as "
+            f"many fresh pageable pages {time(self.touching_ns)}; a copy saves {time(self.saved_ns)}."
+        )
+
+
+def _pinning_costs(result: ProbeResult, pinned: CopyCurve, pageable: CopyCurve) -> list[_PinningCost]:
+    """Return the costs at each size that copies and allocations were both measured at, ascending."""
+    curve, touch = result.allocation("pinned", "cold"), result.host.first_touch
+    if curve is None or touch.timing is None:
+        return []
+    by_size = {one.size_bytes: one.allocate.median_ns + one.free.median_ns for one in curve.points}
+    slow_ns = {one.size_bytes: one.in_stream.median_ns for one in pageable.points}
+    return [
+        _PinningCost(
+            size_bytes=one.size_bytes,
+            pinning_ns=by_size[one.size_bytes],
+            touching_ns=touch.timing.median_ns * one.size_bytes // touch.size_bytes,
+            saved_ns=slow_ns[one.size_bytes] - one.in_stream.median_ns,
+        )
+        for one in pinned.points
+        if one.size_bytes in by_size.keys() & slow_ns.keys()
+    ]
+
+
+def _pinned_how(costs: Sequence[_PinningCost]) -> str:
+    largest = costs[-1]
+    if largest.num_copies == 0:
+        first = next(index for index in range(len(costs)) if not any(one.num_copies for one in costs[index:]))
+        others = f", from {format_bytes(costs[first].size_bytes)} on; keep smaller ones" if first else ""
+        return f"Pin fresh buffers even for one copy{others}."
+    when = "the first copy" if largest.num_copies == 1 else f"about {largest.num_copies} copies"
+    others = ", smaller ones later" if costs[0].num_copies > largest.num_copies else ""
+    return (
+        f"Copy through a pinned buffer that is kept; a new one of {format_bytes(largest.size_bytes)} pays from {when} on"
+        f"{others}."
     )
 
 
@@ -166,7 +207,7 @@ def _allocation(result: ProbeResult) -> Iterator[Advice]:
     named: list[tuple[str, Way, Temperature]] = [
         ("PyTorch's cache", "torch", "warm"),
         ("a warm stream-ordered pool", "pool", "warm"),
-        ("a cold one", "pool", "cold"),
+        ("one that gives all back", "pool", "cold"),
         ("cudaMalloc", "cuda_malloc", "cold"),
     ]
     costs = [
@@ -176,10 +217,12 @@ def _allocation(result: ProbeResult) -> Iterator[Advice]:
     ]
     if len(costs) < 2:
         return
-    best, cheapest = min(costs, key=lambda one: one[1])
+    cheapest = min(cost for _, cost in costs)
     figures = ", ".join(f"{name} {time(cost)}" for name, cost in costs)
-    dearest = max(cost for _, cost in costs)
-    do = f"Take short-lived memory from {best}." if dearest > 2 * cheapest else "Any allocator does: costs are alike."
+    near = [name for name, cost in costs if cost <= 2 * cheapest]
+    do = "Any allocator does: costs are alike."
+    if len(near) < len(costs):
+        do = f"Take short-lived memory from {' or '.join(near)}."
     yield Advice(topic="allocation", do=do, because=f"{format_bytes(size)}, allocated and freed: {figures}.")
 
 

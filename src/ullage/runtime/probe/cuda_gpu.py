@@ -30,14 +30,16 @@ class CudaGpu:
         found: The GPU.
 
     Raises:
-        DeviceError: torch is missing, or cannot use it.
+        DeviceError: torch is missing, cannot be loaded, or cannot use it.
     """
 
     def __init__(self, found: Identity) -> None:
         try:
             import torch
-        except ImportError:
+        except ModuleNotFoundError:
             raise DeviceError("torch is missing: pip install 'ullage[probe]'") from None
+        except (ImportError, OSError) as error:  # a library of CUDA that is missing or broken
+            raise DeviceError(f"torch cannot be loaded: {error}") from None
         if not torch.cuda.is_available():
             raise DeviceError(
                 f"torch {torch.__version__} cannot use the GPU: it was built for CPUs, or for another CUDA"
@@ -48,9 +50,9 @@ class CudaGpu:
         self._stream = torch.cuda.Stream(self._device)
         self._scope = torch.cuda.stream(self._stream)
         self._sink = torch.zeros(1, dtype=torch.int32, device=self._device)
-        self._calls = RuntimeCalls(found.index, self._stream.cuda_stream)
         self._torch_blocks: dict[int, Any] = {}
         free, total = torch.cuda.mem_get_info(self._device)
+        self._calls = RuntimeCalls(found.index, self._stream.cuda_stream)  # last: only `close` undoes it
         self.machine = Machine(
             gpu=found.name,
             driver=found.driver,

@@ -111,19 +111,23 @@ def fitted_tlb(curves: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> Tlb
     """Fit the model to the curves of several strides.
 
     A stride up to a page has the knee at the reach. Where it is longer than a page, each access takes an entry, and the knee
-    comes at as many strides as there are entries. So the page is the longest stride with the first one's knee.
+    comes at as many strides as there are entries. So the page is the longest stride with the first one's knee. A knee that no
+    other stride shares says nothing of a page: it may come from the number of places.
 
     Args:
         curves: Strides, ascending, with their points: footprints and the nanoseconds of a step.
 
     Returns:
-        None where no curve has a knee.
+        None where no other stride shares the knee of the first that has one.
     """
     kneed = [(stride, points, knee) for stride, points in curves if (knee := knee_bytes(points)) is not None]
     if not kneed:
         return None
     first = kneed[0][2]
-    page, points, _ = [one for one in kneed if one[2] <= _SAME_KNEE * first][-1]
+    sharing = [one for one in kneed if first / _SAME_KNEE <= one[2] <= first * _SAME_KNEE]
+    if len(sharing) < 2:
+        return None
+    page, points, _ = sharing[-1]
     reach, hit, miss, error = _fitted(points)
     return Tlb(
         page_bytes=page,

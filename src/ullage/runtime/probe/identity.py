@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ullage.errors import DeviceError
+from ullage.units import plural
 
 # cuda.h, CUdevice_attribute
 _MULTIPROCESSOR_COUNT = 16
@@ -18,6 +19,10 @@ _CONCURRENT_MANAGED_ACCESS = 89
 _PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES = 100
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+class NoSuchGpuError(DeviceError):
+    """The driver offers GPUs, but not the one that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,8 @@ def identify(index: int = 0) -> Identity:
         index: Its number among those that the process sees.
 
     Raises:
-        DeviceError: There is no driver, or no such GPU.
+        DeviceError: There is no driver, or it offers no GPU.
+        NoSuchGpuError: It offers GPUs, but not this one.
 
     Cost: loads and starts the driver; a process forked after that cannot use CUDA.
     """
@@ -64,8 +70,10 @@ def identify(index: int = 0) -> Identity:
         raise DeviceError(f"the NVIDIA driver offers no GPU (cuInit: error {code})")
     count = ctypes.c_int(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
+    if count.value == 0:
+        raise DeviceError("the NVIDIA driver offers no GPU")
     if index >= count.value:
-        raise DeviceError(f"there is no GPU {index}: the driver offers {count.value}")
+        raise NoSuchGpuError(f"there is no GPU {index}: the driver offers {plural(count.value, 'GPU')}, counted from 0")
     name = ctypes.create_string_buffer(256)
     handle = ctypes.c_int(0)
     driver.cuDeviceGet(ctypes.byref(handle), index)

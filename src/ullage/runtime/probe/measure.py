@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ullage.errors import DeviceError
 from ullage.runtime.probe.allocation import measure_allocations
 from ullage.runtime.probe.bandwidth import measure_bandwidth, measure_strides
 from ullage.runtime.probe.copies import measure_copies
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.host import measure_host
-from ullage.runtime.probe.identity import identify
+from ullage.runtime.probe.identity import NoSuchGpuError, identify
 from ullage.runtime.probe.kinds import measure_kinds
 from ullage.runtime.probe.reach import measure_reach, tlb_of
 from ullage.runtime.probe.result import HostFigures, Machine, ProbeResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ullage.runtime.probe.gpu import Gpu
+    from ullage.runtime.probe.identity import Identity
 
 
 def probe(
@@ -42,21 +44,26 @@ def probe(
     Returns:
         The result; where there is no GPU that torch can use, of the host alone.
 
+    Raises:
+        NoSuchGpuError: The driver offers GPUs, but not this one; nothing was measured.
+
     Cost: waits for the GPU, empties PyTorch's cache, and takes up to half of the GPU's free memory for some seconds.
     """
     start = time.monotonic()
     say = progress or (lambda _: None)
+    found, why = _identified(device)
     say("the host's memory")
     host = measure_host()
-    try:
-        from ullage.runtime.probe.cuda_gpu import CudaGpu
+    result = ProbeResult(machine=Machine(), host=host, why_no_gpu=why)
+    if found is not None:
+        try:
+            from ullage.runtime.probe.cuda_gpu import CudaGpu
 
-        found = identify(device)
-        say("starting torch")
-        with CudaGpu(found) as gpu:
-            result = measure_gpu(gpu, host, say)
-    except RuntimeError as error:  # ullage's DeviceError is one too
-        result = ProbeResult(machine=Machine(), host=host, why_no_gpu=reason_of(error))
+            say("starting torch")
+            with CudaGpu(found) as gpu:
+                result = measure_gpu(gpu, host, say)
+        except RuntimeError as error:  # ullage's DeviceError is one too
+            result = replace(result, why_no_gpu=reason_of(error))
     date = datetime.now(UTC).isoformat(timespec="seconds")
     result = replace(
         result,
@@ -66,6 +73,16 @@ def probe(
     if keep:
         keep_probe(result)
     return result
+
+
+def _identified(device: int) -> tuple[Identity | None, str | None]:
+    """Return the GPU, or why there is none."""
+    try:
+        return identify(device), None
+    except NoSuchGpuError:
+        raise
+    except DeviceError as error:
+        return None, reason_of(error)
 
 
 def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> ProbeResult:

@@ -13,7 +13,7 @@ from ullage.runtime.probe.timing import Timing, bytes_per_s
 if TYPE_CHECKING:
     from ullage.runtime.probe.curves import Tlb
 
-FORMAT = 1
+FORMAT = 2  # 1 had page reach of first visits, and frees of cold pools that gave nothing back
 """The version of the JSON; another one is not read."""
 
 CopyKind = Literal["pageable", "pinned"]
@@ -185,7 +185,8 @@ class AllocationCurve:
 
     Attributes:
         way: The way.
-        temperature: "cold": it has to ask the driver for memory, and gives it back. "warm": it reuses what it kept.
+        temperature: "cold": it has to ask the driver for memory, and its free gives it back; a pool's waits for the stream and
+            trims. "warm": it reuses what it kept.
         points: By size; empty: not measured.
         why: Why there are none.
     """
@@ -202,7 +203,7 @@ class ReachPoint:
 
     Attributes:
         footprint_bytes: The range that the accesses are spread over.
-        num_accesses: How many were timed together.
+        num_accesses: How many were timed together; of a chain, whole laps of places that were all visited before.
         timing: How long all of them took.
     """
 
@@ -248,7 +249,7 @@ class ProbeResult:
         device: The GPU's own memory: read, write, copy (bytes both read and written), l2_read.
         strides: Reads of one word in each stride; the name is the stride in bytes, the size the words.
         reach: Accesses over growing footprints.
-        tlb: The model that fits those; None where they have no knee.
+        tlb: The model that fits those; None where no two strides share a knee.
         took_ms: How long the probe took.
         why_no_gpu: Why only the host was measured; None: a GPU was.
     """

@@ -30,6 +30,8 @@ class RuntimeCalls:
         device: The GPU's number.
         stream: The stream's handle.
 
+    From here to `close` the device is the current one of this thread.
+
     Attributes:
         version: Of cuda-bindings; "" where it is missing: then all but `close` raises.
     """
@@ -39,8 +41,10 @@ class RuntimeCalls:
         self._runtime, self.version = _bindings()
         self._pool: Any = None
         self._stream: Any = None
+        self._callers_device: int | None = None
         if self.version:  # the bindings hold a runtime of their own, which does not know torch's choice
             self._stream = self._runtime.cudaStream_t(stream)
+            self._callers_device = int(self._done(self._runtime.cudaGetDevice()))
             self._done(self._runtime.cudaSetDevice(device))
 
     def _needed(self) -> Any:
@@ -83,8 +87,12 @@ class RuntimeCalls:
         _, free = self._pair(kind)
         self._done(free(address))
         if kind == "stream_ordered":
-            self._done(self._runtime.cudaStreamSynchronize(self._stream))
-            self._done(self._runtime.cudaMemPoolTrimTo(self._pool, 0))
+            self._trim()
+
+    def _trim(self) -> None:
+        """Give what the pool keeps back to the driver, once the stream is done with it."""
+        self._done(self._runtime.cudaStreamSynchronize(self._stream))
+        self._done(self._runtime.cudaMemPoolTrimTo(self._pool, 0))
 
     def _pair(self, kind: str) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
         """Return the two calls for a kind of memory or a way to get it."""
@@ -104,17 +112,20 @@ class RuntimeCalls:
         return runtime.cudaMalloc, runtime.cudaFree
 
     def allocation_ns(self, way: Way, temperature: Temperature, size_bytes: int) -> tuple[float, float]:
-        """Measure by the host's clock one allocation, and its free. A pool that is cold is emptied before."""
+        """Measure by the host's clock one allocation, and its free; a cold pool's gives the memory back, as cudaFree does."""
         allocate, free = self._pair(way)
+        is_trimmed = way == "pool" and temperature == "cold"
         self._done(self._runtime.cudaStreamSynchronize(self._stream))
-        if way == "pool" and temperature == "cold":
-            self._done(self._runtime.cudaMemPoolTrimTo(self._pool, 0))
+        if is_trimmed:
+            self._trim()
         start = time.perf_counter_ns()
         answer = allocate(size_bytes)
         allocated = time.perf_counter_ns()
         address = self._done(answer)
         again = time.perf_counter_ns()
         freed = free(address)
+        if is_trimmed:
+            self._trim()
         end = time.perf_counter_ns()
         self._done(freed)
         return float(allocated - start), float(end - again)
@@ -134,12 +145,16 @@ class RuntimeCalls:
         return torch.frombuffer((ctypes.c_uint8 * size_bytes).from_address(address), dtype=torch.uint8)
 
     def close(self) -> None:
-        """Give the pool back."""
+        """Give the pool back, and the thread its caller's device."""
         if self._pool is not None:
             with suppress(DeviceError):
                 self._done(self._runtime.cudaStreamSynchronize(self._stream))
                 self._done(self._runtime.cudaMemPoolDestroy(self._pool))
             self._pool = None
+        if self._callers_device not in (None, self._device):  # to set a device may make a context on it
+            with suppress(DeviceError):
+                self._done(self._runtime.cudaSetDevice(self._callers_device))
+        self._callers_device = None
 
 
 def _bindings() -> tuple[Any, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ullage.errors import DeviceError
 from ullage.runtime.cache_folder import cache_folder, file_word, keep
-from ullage.runtime.probe.identity import identify
+from ullage.runtime.probe.identity import NoSuchGpuError, identify
 from ullage.runtime.probe.plain import from_plain
 from ullage.runtime.probe.result import FORMAT, ProbeResult
 
@@ -55,12 +55,20 @@ def known_probe(device: int = 0) -> ProbeResult | None:
 
 
 def last_probe(device: int = 0) -> ProbeResult | None:
-    """Return the last result for this GPU and driver; where there is no GPU, that of the host alone."""
+    """Return the last result for this GPU and driver; where there is none, that of the host alone.
+
+    The host alone was measured where there is no GPU, and where torch cannot use it.
+
+    Raises:
+        NoSuchGpuError: The driver offers GPUs, but not this one.
+    """
     try:
         found = identify(device)
+    except NoSuchGpuError:
+        raise
     except DeviceError:
         return stored_probe("", "")
-    return stored_probe(found.name, found.driver)
+    return stored_probe(found.name, found.driver) or stored_probe("", "")
 
 
 def stored_probe(gpu: str, driver: str) -> ProbeResult | None:

@@ -195,7 +195,7 @@ class StreamedModel:
         """Return how long the last pass forwards took, from its first block to its last, in seconds.
 
         Raises:
-            RuntimeMemoryError: There was none.
+            RuntimeMemoryError: There was none, or no block is streamed.
 
         Cost: waits for it.
         """

@@ -198,6 +198,15 @@ def test_strings_go_through_the_tokenizer() -> None:
     assert batches[1].ids[1].tolist() == [ord("x") % WORDS, ord("y") % WORDS] + [0] * 20
 
 
+def test_texts_are_cut_to_what_the_model_was_made_for() -> None:
+    shape = {"vocab_size": WORDS, "bos_token_id": None, "eos_token_id": None, "n_positions": 32}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=1, n_head=2, **shape))
+    found = check(
+        model, rows(2), formats=["int8"], budget=KL_ONLY
+    )  # its positions end at 32: one more is an IndexError
+    assert found.num_tokens == 2 * (TOKENS - 3)
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = tiny_model(attention_dropout=0.5).train()
     model.model.layers[0].eval()

@@ -31,10 +31,14 @@ class Speeds:
     call_ns: float = 7_000
     tlb_reach: int = 512 * MIB
     tlb_page: int = 2 * MIB
+    hit_ns: float = 300
+    miss_ns: float = 600
+    first_visit_ns: float = 0  # more, of a place that nothing was at before
+    gathered_at_once: float = 20_000
     allocation_ns: dict[tuple[str, str], tuple[float, float]] = field(
         default_factory=lambda: {
             ("cuda_malloc", "cold"): (60_000, 33_000),
-            ("pool", "cold"): (80_000, 900),
+            ("pool", "cold"): (80_000, 40_000),
             ("pool", "warm"): (1_700, 1_600),
             ("torch", "cold"): (70_000, 40_000),
             ("torch", "warm"): (2_500, 600),
@@ -145,8 +149,17 @@ class FakeGpu:
         self, pattern: Pattern, block: Block, footprint_bytes: int, stride_bytes: int, num_accesses: int
     ) -> Run:
         reach = self.speeds.tlb_reach * max(stride_bytes // self.speeds.tlb_page, 1)
-        step_ns = 300 + 600 * max(1 - reach / footprint_bytes, 0)
-        return self._run(num_accesses * (step_ns if pattern == "chain" else step_ns / 20_000))
+        step_ns = self.speeds.hit_ns + self.speeds.miss_ns * max(1 - reach / footprint_bytes, 0)
+        num_left = footprint_bytes // stride_bytes
+
+        def cost_ns() -> float:
+            nonlocal num_left
+            num_first = min(num_left, num_accesses)
+            num_left -= num_first
+            whole = num_accesses * step_ns + num_first * self.speeds.first_visit_ns
+            return whole if pattern == "chain" else whole / self.speeds.gathered_at_once
+
+        return self._run(cost_ns)
 
     def device_ns(
         self, run: Run, num_timed: int, *, num_runs: int = 1, before: Run | None = None, is_queued: bool = True

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.unit.runtime.probe.fake_gpu import GB, HOST, FakeGpu, Speeds, made_up
+from tests.unit.runtime.probe.fake_gpu import GB, HOST, MIB, FakeGpu, Speeds, made_up
 from ullage.runtime.probe.advice import advise
 from ullage.runtime.probe.result import Machine, ProbeResult
 
@@ -46,18 +46,50 @@ def test_behind_pcie_it_is_the_usual_advice_each_line_with_its_figures() -> None
     assert found["used_again"][0][0] == "Copy it to the GPU."
     assert found["larger_than_gpu"][0][0].startswith("Stream weights from pinned memory by copies")
     assert "by fault 1.75 GB/s" in found["larger_than_gpu"][0][1]
-    assert found["allocation"][0][0] == "Take short-lived memory from PyTorch's cache."
+    assert found["allocation"][0][0] == "Take short-lived memory from PyTorch's cache or a warm stream-ordered pool."
     assert len(found["from_managed"]) == 5
     assert all(any(char.isdigit() for char in because) for lines in found.values() for _, because in lines)
 
 
-def test_pinning_pays_after_as_many_copies_as_it_costs() -> None:
-    assert advice()["large_copies"][0][0] == "Pin even what is copied once."  # 15 ms against 17.5 ms saved
-    dear = FakeGpu()
-    dear.speeds.allocation_ns["pinned", "cold"] = (40e6, 20e6)
-    do, because = advice(dear)["large_copies"][0]
-    assert do.startswith("Pin what is copied 4 times or more")
-    assert "to pin and unpin it takes 60 ms, a copy saves 17.5 ms" in because
+def pinning(milliseconds: float) -> FakeGpu:
+    gpu = FakeGpu()
+    gpu.speeds.allocation_ns["pinned", "cold"] = (milliseconds * 1e6, 0)
+    return gpu
+
+
+def test_a_pinned_buffer_is_kept_and_a_new_one_pays_after_as_many_copies_as_it_costs() -> None:
+    # 256 MiB: fresh pageable pages cost 16.4 ms, a copy saves 17.5 ms: (84 - 16.4) / 17.5 is 3.9
+    do, because = advice(pinning(84))["large_copies"][0]
+    assert do == (
+        "Copy through a pinned buffer that is kept; a new one of 256 MiB pays from about 4 copies on, smaller ones later."
+    )
+    assert because == (
+        "256 MiB: a new pinned buffer, and its free, cost 84 ms, touching as many fresh pageable pages 16.4 ms; "
+        "a copy saves 17.5 ms."
+    )
+    assert "pays from the first copy on, smaller ones later." in advice(pinning(33))["large_copies"][0][0]
+
+
+def test_where_pinning_costs_less_than_touching_even_one_copy_is_pinned() -> None:
+    large_alone = "Pin fresh buffers even for one copy, from 256 MiB on; keep smaller ones."
+    assert advice(pinning(16))["large_copies"][0][0] == large_alone
+    assert advice(pinning(0))["large_copies"][0][0] == "Pin fresh buffers even for one copy."
+
+
+def test_a_pinned_buffer_is_held_against_a_copy_of_its_own_size_or_not_at_all() -> None:
+    small = pinning(15)
+    small._free = 17 * MIB  # copies up to 4 MiB, buffers of 1 MiB and less
+    do, because = advice(small)["large_copies"][0]
+    assert "a new one of 1 MiB pays from about " in do
+    assert because.startswith("1 MiB: ")
+    result = made_up()
+    odd = [dataclasses.replace(one, points=one.points[-3:-2]) for one in result.copies]  # of 16 MiB alone
+    allocations = [
+        dataclasses.replace(one, points=one.points[:3] if one.way == "pinned" else one.points)
+        for one in result.allocations
+    ]
+    result = dataclasses.replace(result, copies=tuple(odd), allocations=tuple(allocations))
+    assert "large_copies" not in {one.topic for one in advise(result)}
 
 
 def test_where_pageable_copies_are_as_fast_pinning_gains_nothing() -> None:
@@ -105,6 +137,12 @@ def test_a_pool_that_is_faster_than_pytorchs_cache_is_named() -> None:
     gpu = FakeGpu()
     gpu.speeds.allocation_ns["torch", "warm"] = (9_000, 9_000)
     assert advice(gpu)["allocation"][0][0] == "Take short-lived memory from a warm stream-ordered pool."
+
+
+def test_random_access_is_advised_on_only_where_there_is_a_knee() -> None:
+    assert "within 724 MiB" in advice()["random_access"][0][0]
+    flat = changed(tlb_reach=1 << 50, hit_ns=150, first_visit_ns=140)
+    assert "random_access" not in advice(flat)
 
 
 @pytest.mark.parametrize(

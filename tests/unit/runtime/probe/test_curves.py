@@ -58,7 +58,7 @@ def test_a_flat_curve_has_no_knee(points: list[tuple[int, float]]) -> None:
 
 @given(reach=st.integers(5, 11), miss=st.floats(600, 3000), hit=st.floats(100, 500))
 def test_the_model_finds_the_tlb_that_made_the_curve(reach: int, miss: float, hit: float) -> None:
-    tlb = fitted_tlb([(2 * MIB, curve(MIB << reach, hit, miss))])
+    tlb = fitted_tlb([(stride, curve(MIB << reach, hit, miss)) for stride in (MIB // 4, 2 * MIB)])
     assert tlb is not None
     assert tlb.reach_bytes == pytest.approx(MIB << reach, rel=0.05)
     assert (tlb.hit_ns, tlb.miss_ns) == (pytest.approx(hit, rel=0.03), pytest.approx(miss, rel=0.1))
@@ -70,6 +70,13 @@ def test_the_page_is_the_longest_stride_with_the_first_ones_knee() -> None:
     tlb = fitted_tlb([(stride, curve(reach * MIB)) for stride, reach in reaches.items()])
     assert tlb is not None
     assert (tlb.page_bytes, tlb.num_entries) == (2 * MIB, 256)
+
+
+def test_a_knee_that_no_other_stride_shares_is_no_page() -> None:
+    # 2,048 places, whatever the stride
+    reaches = {MIB // 4: 512, 2 * MIB: 4096, 8 * MIB: 16384}
+    assert fitted_tlb([(stride, curve(reach * MIB, last=18)) for stride, reach in reaches.items()]) is None
+    assert fitted_tlb([(MIB // 4, curve(512 * MIB)), (2 * MIB, curve(1 << 50))]) is None
 
 
 def test_no_knee_is_no_model() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from benchmarks.run_probe import knee_differences, knees
 
 from tests.unit.runtime.probe.fake_gpu import GB, GIB, HOST, MIB, FakeGpu, Speeds, made_up
 from ullage.errors import DeviceError
@@ -53,6 +54,37 @@ def test_the_device_its_cache_its_strides_and_its_reach() -> None:
     assert result.tlb is not None
     assert (result.tlb.page_bytes, result.tlb.num_entries) == (2 * MIB, 256)
     assert {one.pattern for one in result.reach if one.knee_bytes} == {"chain", "gather"}
+
+
+def without_tlb() -> FakeGpu:
+    """A GPU whose places cost 290 ns at their first visit and 150 ns from then on, however many there are."""
+    return FakeGpu(dataclasses.replace(Speeds(), tlb_reach=1 << 50, hit_ns=150, first_visit_ns=140))
+
+
+def test_first_visits_are_no_knee() -> None:
+    result = made_up(without_tlb())
+    assert {round(point.step_ns) for one in result.reach if one.pattern == "chain" for point in one.points} == {150}
+    assert [one.knee_bytes for one in result.reach if one.points] == [None] * 7
+    assert result.tlb is None
+
+
+def test_a_chain_is_timed_in_whole_laps_and_a_gather_has_no_few_places() -> None:
+    for curve in made_up().reach:
+        places = [point.footprint_bytes // curve.stride_bytes for point in curve.points]
+        assert max(places) <= 65_536
+        if curve.pattern == "gather":
+            assert min(places) == 128
+        else:
+            assert min(places) == 8
+            assert [point.num_accesses % num for point, num in zip(curve.points, places, strict=True)] == [0] * len(
+                places
+            )
+
+
+def test_first_visits_do_not_hide_a_tlb() -> None:
+    result = made_up(FakeGpu(dataclasses.replace(Speeds(), first_visit_ns=140)))
+    assert result.tlb is not None
+    assert (result.tlb.page_bytes, result.tlb.num_entries) == (2 * MIB, 256)
 
 
 def test_all_memory_is_given_back_and_never_more_than_half_was_taken() -> None:
@@ -120,6 +152,17 @@ def test_without_concurrent_access_nothing_is_prefetched() -> None:
 def test_two_probes_of_the_same_machine_agree() -> None:
     one, other = made_up(), made_up()
     assert one == other
+
+
+def test_two_probes_whose_knees_differ_are_shown_to() -> None:
+    one, other, flat = (
+        knees(made_up(FakeGpu(dataclasses.replace(Speeds(), tlb_reach=reach)))) for reach in (GIB // 2, GIB, 1 << 50)
+    )
+    before, after, change = knee_differences(one, other)["knee gather 2 MiB"]
+    assert (before, after) == pytest.approx((724 * MIB, 1448 * MIB), rel=0.01)
+    assert change == pytest.approx(1, rel=0.01)
+    assert knee_differences(one, flat)["knee gather 2 MiB"] == (before, None, None)
+    assert knee_differences(flat, flat) == {}
 
 
 def test_slower_links_give_larger_half_sizes_no_matter_the_rest() -> None:

@@ -82,6 +82,7 @@ def test_each_kind_goes_through_its_own_pair_of_calls(runtime: Any) -> None:
     for kind in ("device", "managed", "pinned", "mapped"):
         calls.free(kind, calls.allocate(kind, 100))
     assert noted.calls == [
+        ("cudaGetDevice",),
         ("cudaSetDevice", 1),
         ("cudaMalloc", 100),
         ("cudaFree", 4096),
@@ -120,6 +121,26 @@ def test_the_pool_is_its_own_and_goes_at_the_end(runtime: Any) -> None:
     assert not any(
         name.startswith(("cudaDeviceSet", "cudaMallocAsync", "cudaDeviceGetDefault")) for name in names(noted)
     )
+
+
+def test_the_callers_device_is_set_again_at_the_end(runtime: Any) -> None:
+    noted = runtime()
+    calls = RuntimeCalls(1, 7)
+    calls.close()
+    calls.close()
+    assert noted.calls == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 4096)]
+
+
+def test_a_device_that_was_the_callers_stays(runtime: Any) -> None:
+    noted = runtime()
+    RuntimeCalls(4096, 7).close()
+    assert names(noted) == ["cudaGetDevice", "cudaSetDevice"]
+
+
+def test_a_cold_pools_free_gives_the_memory_back_as_cudafree_does(runtime: Any) -> None:
+    noted = runtime()
+    RuntimeCalls(0, 7).allocation_ns("pool", "cold", 100)
+    assert names(noted)[-3:] == ["cudaFreeAsync", "cudaStreamSynchronize", "cudaMemPoolTrimTo"]
 
 
 @pytest.mark.parametrize(("version", "num_arguments"), [("12.9.0", 4), ("13.0.3", 5)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.unit.runtime.probe.fake_gpu import HOST, FakeGpu, made_up
 from ullage.errors import DeviceError
 from ullage.runtime.probe import identity, measure, store
-from ullage.runtime.probe.identity import Identity, identify
+from ullage.runtime.probe.identity import Identity, NoSuchGpuError, identify
 from ullage.runtime.probe.plain import from_plain, plain
 from ullage.runtime.probe.result import FORMAT, Machine, ProbeResult, Sample
 
@@ -91,6 +92,51 @@ def test_the_last_result_is_known_for_its_gpu_and_driver_only(monkeypatch: pytes
     assert store.known_probe() is None
 
 
+def test_what_was_measured_before_first_visits_were_left_out_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "identify", answers(FOUND))
+    store.keep_probe(made_up())
+    path = store.probe_path(FOUND.name, FOUND.driver)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    assert store.known_probe() is None
+
+
+def test_of_a_gpu_that_torch_cannot_use_the_last_result_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "identify", answers(FOUND))
+    monkeypatch.setattr(measure, "identify", answers(FOUND))
+    monkeypatch.setattr(measure, "measure_host", lambda: HOST)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    result = measure.probe()
+    assert result.why_no_gpu is not None
+    assert store.last_probe() == result
+    assert store.known_probe() is None
+
+
+class Driver:
+    """A stand-in for libcuda.so.1 with so many GPUs."""
+
+    def __init__(self, num_gpus: int) -> None:
+        self._num_gpus = num_gpus
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = self._num_gpus
+        return 0
+
+
+def test_a_gpu_that_is_not_there_is_told_from_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "measure_host", lambda: HOST)
+    monkeypatch.setattr(identity.ctypes, "CDLL", lambda name: Driver(1))
+    for call in (measure.probe, store.last_probe):
+        with pytest.raises(NoSuchGpuError, match="there is no GPU 7: the driver offers 1 GPU, counted from 0"):
+            call(device=7)
+    assert store.known_probe(device=7) is None
+    assert not store.probe_path("", "").exists()
+    monkeypatch.setattr(identity.ctypes, "CDLL", lambda name: Driver(0))
+    assert measure.probe(device=7, keep=False).why_no_gpu == "the NVIDIA driver offers no GPU"
+
+
 def test_the_host_has_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "identify", answers("no driver"))
     assert store.last_probe() is None
@@ -157,6 +203,29 @@ def test_a_gpu_that_torch_cannot_use_leaves_the_host_and_says_why(monkeypatch: p
     assert result.why_no_gpu is not None
     assert result.why_no_gpu.startswith("torch ")
     assert store.stored_probe("", "") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError("libcublas.so.12: file too short\nmore"), "torch cannot be loaded: libcublas.so.12: file too short"),
+        (ImportError("libc10.so: no such file"), "torch cannot be loaded: libc10.so: no such file"),
+        (ModuleNotFoundError("No module named 'torch'"), "torch is missing: pip install 'ullage[probe]'"),
+    ],
+)
+def test_a_torch_that_cannot_be_loaded_leaves_the_host(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "torch":
+                raise error
+
+    monkeypatch.setattr(measure, "identify", answers(FOUND))
+    monkeypatch.setattr(measure, "measure_host", lambda: HOST)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    assert measure.probe(keep=False).why_no_gpu == why
 
 
 def test_without_a_driver_identify_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,14 @@ def test_no_line_is_wider_than_80_columns(gpu: FakeGpu) -> None:
     assert [line for line in lines if line != line.rstrip()] == []
 
 
+@pytest.mark.parametrize(("at_once", "least"), [(20_000, "15 ps"), (1e6, "0.3 ps")])
+def test_an_access_of_the_whole_gpu_takes_picoseconds_and_never_nothing(at_once: float, least: str) -> None:
+    text = str(made_up(FakeGpu(Speeds(gathered_at_once=at_once))))
+    row = next(line for line in text.splitlines() if line.startswith("  gather"))
+    assert f" {least} " in row
+    assert " 0 ns" not in text
+
+
 def test_a_row_that_failed_says_why() -> None:
     text = str(made_up(FakeGpu(broken={"managed": "needs cuda-bindings"})))
     assert "  managed, by fault     not measured: needs cuda-bindings" in text

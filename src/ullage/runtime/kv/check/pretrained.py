@@ -13,7 +13,7 @@ import transformers
 
 from ullage.errors import DeviceError, RuntimeMemoryError, UllageError
 from ullage.runtime.kv.check.result import KVCheck, LossBudget
-from ullage.runtime.kv.check.search import check
+from ullage.runtime.kv.check.search import check, longest_context
 from ullage.runtime.kv.formats import KVFormat
 
 LONGEST_CONTEXT_TOKENS = 2048  # as `check` has it
@@ -86,8 +86,8 @@ def check_pretrained(
         progress: Called with what is done next. Without it, loading shows no bars.
 
     Raises:
-        UllageError: The model cannot be loaded or checked, or the texts are too short.
-        DeviceError: There is no such GPU.
+        UllageError: The model cannot be loaded or checked, the texts are too short, or the context is too long for it.
+        DeviceError: There is no such GPU, or it is of another kind. Nothing was loaded.
         RuntimeMemoryError: The device's memory is too small.
     """
     say = progress or (lambda _: None)
@@ -96,7 +96,7 @@ def check_pretrained(
         say(f"loading {model}")
         network, tokenizer = _load(model, dtype)
         network = network.to(place)
-        context = context_tokens or _context_tokens(network.config)
+        context = _context_tokens(model, context_tokens, longest_context(network))
         found = check(
             network,
             texts,
@@ -122,6 +122,8 @@ def _device(name: str | None) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise DeviceError(f"no device is called {name!r}: use cuda, cuda:1 or cpu") from None
+    if device.type not in ("cuda", "cpu"):
+        raise DeviceError(f"device {name}: a check runs on none such: use cuda, cuda:1 or cpu")
     num_gpus = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= num_gpus:
         raise DeviceError(f"device {name}: torch sees {num_gpus} GPUs here; use cpu, or install torch with CUDA")
@@ -153,9 +155,12 @@ def _load(model: str, dtype: str | None) -> tuple[Any, Any]:
     return network, tokenizer
 
 
-def _context_tokens(config: Any) -> int:
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return min(limit, LONGEST_CONTEXT_TOKENS) if isinstance(limit, int) and limit > 0 else LONGEST_CONTEXT_TOKENS
+def _context_tokens(model: str, wanted: int | None, limit: int | None) -> int:
+    if wanted is None:
+        return min(limit or LONGEST_CONTEXT_TOKENS, LONGEST_CONTEXT_TOKENS)
+    if limit is not None and wanted > limit:
+        raise UllageError(f"{model}: was made for {limit:,} tokens at a time: a context of {wanted:,} is too long")
+    return wanted
 
 
 @contextmanager

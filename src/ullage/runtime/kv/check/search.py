@@ -55,7 +55,7 @@ def check(
         tokenizer: What makes tokens of strings: a call returns a mapping with "input_ids".
         formats: The formats, or their names; None: int4, int8 and fp8 as `KVFormat.named` makes them.
         budget: What rounding may cost.
-        context_tokens: The longest sequence; longer texts are cut.
+        context_tokens: The longest sequence; longer texts are cut. No more than the model was made for.
         chunk_tokens: The most tokens of one call of the model.
         progress: Called with what is measured next.
 
@@ -76,6 +76,7 @@ def check(
     """
     listed = [KVFormat.named(one) if isinstance(one, str) else one for one in formats or DEFAULT_FORMATS]
     say = progress or (lambda _: None)
+    context_tokens = min(context_tokens, longest_context(model) or context_tokens)
     with evaluating(model):
         device = next(model.parameters()).device
         batches = token_batches(
@@ -101,6 +102,15 @@ def check(
         sensitivities=sensitivities,
         advice=advice,
     )
+
+
+def longest_context(model: Any) -> int | None:
+    """Return the tokens that a model was made for, as its config has it; None: that says nothing."""
+    config: Any = getattr(model, "config", None)
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 @dataclass
