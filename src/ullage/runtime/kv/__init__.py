@@ -4,6 +4,7 @@ from ullage.runtime.kv.attention import append_kv, decode_attention, tune_decode
 from ullage.runtime.kv.formats import KVFormat, PageLayout
 from ullage.runtime.kv.plan import KVPlan, plan_tokens
 from ullage.runtime.kv.pool import KVPool
+from ullage.runtime.kv.prefill import PrefillConfig, prefill_attention
 from ullage.runtime.kv.sequence import PoolStats, Sequence
 from ullage.runtime.kv.tuning import DecodeConfig
 
@@ -14,9 +15,11 @@ __all__ = [
     "KVPool",
     "PageLayout",
     "PoolStats",
+    "PrefillConfig",
     "Sequence",
     "append_kv",
     "decode_attention",
     "plan_tokens",
+    "prefill_attention",
     "tune_decode",
 ]
