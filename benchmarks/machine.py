@@ -9,13 +9,14 @@ import torch
 
 
 def machine() -> dict[str, str]:
-    """Return the GPU, its driver, and the versions of torch and the CUDA bindings."""
+    """Return the GPU, its driver, and the versions of torch, the CUDA bindings and transformers."""
     return {
-        "gpu": torch.cuda.get_device_name(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "driver": _driver(),
         "cuda": str(torch.version.cuda),
         "torch": torch.__version__,
         "cuda_bindings": _version("cuda-bindings"),
+        "transformers": _version("transformers"),
     }
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from benchmarks.machine import machine
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, LogitsProcessor, QuantizedCache, StaticCache
 
 from ullage.runtime.kv.decode_graphs import decode_graphs
@@ -209,14 +209,7 @@ def main() -> None:
                 row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             rows.append(row)
             print(_said(row), file=sys.stderr, flush=True)
-            asked.out.write_text(
-                json.dumps({"machine": _machine(device), "model": SHAPE, "rows": rows}, indent=1) + "\n"
-            )
-
-
-def _machine(device: str) -> dict[str, str]:
-    gpu = torch.cuda.get_device_name() if device == "cuda" else "none"
-    return {"gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__}
+            asked.out.write_text(json.dumps({"machine": machine(), "model": SHAPE, "rows": rows}, indent=1) + "\n")
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.machine import machine
 from benchmarks.run_generate import SHAPE, make_model
 from torch.profiler import ProfilerActivity, profile
 from transformers import DynamicCache
@@ -56,7 +57,7 @@ def main() -> None:
         "ullage int4, no graph": launches_of(model, cache_for(model, "int4", num_pages=pages), has_graph=False),
         "ullage int4": launches_of(model, cache_for(model, "int4", num_pages=pages), has_graph=True),
     }
-    found = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "launches": rows}
+    found = {"machine": machine(), "launches": rows}
     asked.out.write_text(json.dumps(found, indent=1) + "\n")
     for name, counts in rows.items():
         print(f"{name:24} {sum(counts.values()):6,}  {counts}", flush=True)

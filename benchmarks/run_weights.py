@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from benchmarks.machine import machine as hardware
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -272,9 +272,8 @@ def main() -> None:
     asked = parser.parse_args()
     machine = Machine("cpu" if asked.small else "cuda")
     model = make_model(SMALL if asked.small else SHAPE, machine.device)
-    gpu = torch.cuda.get_device_name() if machine.is_gpu else "none"
     found: dict[str, Any] = {
-        "machine": {"gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__},
+        "machine": hardware(),
         "model_bytes": sum(one.numel() * one.element_size() for one in model.parameters()),
     }
     large = (2, 64) if asked.small else tuple(asked.large)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -33,3 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and num_gpus() == 0:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread: over so few values, threads wait for each other longer than they compute."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -175,6 +175,16 @@ def format_time_ns(time_ns: float) -> str:
     return f"{_three_digits(time_ns)} ns"
 
 
+def format_step_ns(time_ns: float) -> str:
+    """Write what one of many accesses costs: of a whole GPU's, one ends every few picoseconds.
+
+    Example:
+        >>> format_step_ns(149.2), format_step_ns(0.0123)
+        ('149 ns', '12.3 ps')
+    """
+    return format_time_ns(time_ns) if time_ns >= 1 else f"{1000 * time_ns:.3g} ps"
+
+
 def _three_digits(value: float) -> str:
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     text = f"{value:.{digits}f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.advice import advise
 from ullage.runtime.probe.curves import KNEE
-from ullage.units import format_bytes
+from ullage.units import format_bytes, format_step_ns
 from ullage.units import format_rate as rate
 from ullage.units import format_time_ns as time
 
@@ -63,16 +63,6 @@ def probe_text(result: ProbeResult) -> str:
         ]
     parts.append(_host(result.host))
     return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def step_time(time_ns: float) -> str:
-    """Write what one access costs: of the whole GPU's, one ends every few picoseconds.
-
-    Example:
-        >>> step_time(149.2), step_time(0.0123)
-        ('149 ns', '12.3 ps')
-    """
-    return time(time_ns) if time_ns >= 1 else f"{1000 * time_ns:.3g} ps"
 
 
 def _head(result: ProbeResult) -> list[str]:
@@ -223,7 +213,7 @@ def _reach_row(curve: ReachCurve) -> list[str]:
     steps = [point.step_ns for point in curve.points]
     largest = format_bytes(curve.points[-1].footprint_bytes)
     knee = f"none to {largest}" if curve.knee_bytes is None else format_bytes(curve.knee_bytes)
-    cells = format_bytes(curve.stride_bytes), step_time(min(steps)), step_time(max(steps)), knee
+    cells = format_bytes(curve.stride_bytes), format_step_ns(min(steps)), format_step_ns(max(steps)), knee
     return [_row(curve.pattern, *cells, widths=(10, 10, 10, 10, 16))]
 
 

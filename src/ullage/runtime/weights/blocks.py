@@ -59,6 +59,16 @@ class Block:
     size_bytes: int
 
 
+def aligned(size_bytes: int) -> int:
+    """Return where the next weight of a block begins.
+
+    Example:
+        >>> aligned(512), aligned(513)
+        (512, 1024)
+    """
+    return -(-size_bytes // _ALIGN) * _ALIGN
+
+
 def find_blocks(model: nn.Module, trunk: str | None = None) -> list[Block]:
     """Return the blocks of a model.
 
@@ -145,7 +155,7 @@ def _block(name: str, module: nn.Module, shared: set[int]) -> Block:
         if parameter.requires_grad or id(parameter) in shared or not _is_dense(parameter):
             continue
         weights.append(Weight(key, parameter, end, module.get_submodule(key.rpartition(".")[0])))
-        end += -(-parameter.numel() * parameter.element_size() // _ALIGN) * _ALIGN
+        end += aligned(parameter.numel() * parameter.element_size())
     return Block(name, module, tuple(weights), end)
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from ullage.runtime.weights.arena import typed_view
+from ullage.runtime.weights.blocks import aligned
 from ullage.runtime.weights.coding import SCALE_BYTES, Storage, decode, encode, is_coded
 
 if TYPE_CHECKING:
     from ullage.runtime.weights.blocks import Block
-
-_ALIGN = 512
 
 
 class Home(Protocol):
@@ -77,7 +76,7 @@ class CodedHome:
         """Return codes [rows, columns] and scales [rows] in a block's bytes."""
         rows, columns = self._shape
         codes = data[self._offset : self._offset + rows * columns].view(rows, columns)
-        begin = self._offset + _aligned(rows * columns)
+        begin = self._offset + aligned(rows * columns)
         return codes, data[begin : begin + SCALE_BYTES * rows].view(torch.float32)
 
 
@@ -94,8 +93,8 @@ def stored_offsets(block: Block, storage: Storage | None) -> tuple[list[int], in
     for weight in block.weights:
         offsets.append(end)
         one = weight.parameter
-        size = _aligned(one.numel()) + SCALE_BYTES * one.shape[0] if is_coded(one) else weight.size_bytes
-        end += _aligned(size)
+        size = aligned(one.numel()) + SCALE_BYTES * one.shape[0] if is_coded(one) else weight.size_bytes
+        end += aligned(size)
     return offsets, end
 
 
@@ -113,7 +112,3 @@ def home_of(data: torch.Tensor, offset: int, like: torch.Tensor, storage: Storag
         if storage is None or not is_coded(like)
         else CodedHome(data, offset, like, storage)
     )
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from tests.conftest import num_gpus
 from ullage.runtime.kv import attention
 
 DEVICE = "cuda" if num_gpus() else "cpu"
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Run on one thread: tiny models' threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -11,6 +11,12 @@ from transformers import DynamicCache
 
 from ullage.runtime.kv.transformers_cache import PagedCache, cache_for
 
+MARKS = [
+    pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning"),
+    pytest.mark.usefixtures("one_thread", "plain_pytorch"),
+]
+"""What tests that run these models are marked with."""
+
 PAGE = 16
 TOLERANCE = 0.03  # of logits whose standard deviation is about 2
 WINDOW = 8

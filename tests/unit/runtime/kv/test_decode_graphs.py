@@ -11,6 +11,7 @@ import torch
 from tests.unit.runtime.kv.conftest import DEVICE
 from tests.unit.runtime.kv.models import (
     ALL_KINDS,
+    MARKS,
     assert_clean,
     assert_same,
     dynamic,
@@ -24,10 +25,7 @@ from tests.unit.runtime.kv.models import (
 from ullage.errors import OutOfPagesError, RuntimeMemoryError
 from ullage.runtime.kv.decode_graphs import decode_graphs
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning"),
-    pytest.mark.usefixtures("one_thread", "plain_pytorch"),
-]
+pytestmark = MARKS
 
 
 def model_on_device(kind: str, **changes: Any) -> Any:

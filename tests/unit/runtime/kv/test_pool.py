@@ -18,13 +18,7 @@ from ullage.runtime.kv import KVFormat, KVPool, Sequence
 PAGE = 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other take far longer than copying so few bytes."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def pool_of(num_pages: int, num_layers: int = 1, formats: KVFormat | list[KVFormat] = KVFormat()) -> KVPool:  # noqa: B008

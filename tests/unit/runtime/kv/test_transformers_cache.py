@@ -18,6 +18,7 @@ import transformers
 
 from tests.unit.runtime.kv.models import (
     ALL_KINDS,
+    MARKS,
     PAGE,
     TOLERANCE,
     assert_clean,
@@ -34,10 +35,7 @@ from ullage.errors import OutOfPagesError, RuntimeMemoryError, UllageError
 from ullage.runtime.kv import KVFormat, paged_layer, transformers_cache
 from ullage.runtime.kv.transformers_cache import cache_for
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning"),
-    pytest.mark.usefixtures("one_thread", "plain_pytorch"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture

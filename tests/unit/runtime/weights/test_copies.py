@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.runtime.weights.conftest import DEVICE
 from tests.unit.runtime.weights.test_stream import Model, expected, streamed, x_of
 from ullage.runtime.weights.copies import Arrival, CudaCopies
 
@@ -119,7 +118,6 @@ def test_the_host_waits_when_it_is_told_to_alone(cuda: FakeCuda) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
 def test_passes_on_several_streams_are_right() -> None:
     model = Model()
     inputs = [x_of(seed) for seed in range(6)]
