@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage.runtime.probe import ProbeResult, probe
-from ullage.runtime.probe.text import step_time
-from ullage.units import format_bytes, format_rate, format_time_ns
+from ullage.units import format_bytes, format_rate, format_step_ns, format_time_ns
 
 RESULTS = Path(__file__).parent / "results" / "probe.json"
 VERSION = "0.1.0"
@@ -125,8 +124,8 @@ def markdown(result: ProbeResult) -> Iterator[str]:
         if steps:
             knee = "-" if curve.knee_bytes is None else format_bytes(curve.knee_bytes)
             yield (
-                f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {step_time(min(steps))} | "
-                f"{step_time(max(steps))} | {knee} |"
+                f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {format_step_ns(min(steps))} | "
+                f"{format_step_ns(max(steps))} | {knee} |"
             )
     if result.tlb is not None:
         tlb = result.tlb
