@@ -47,12 +47,12 @@ def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
     """Yield what is shown, and not held: times in nanoseconds."""
     for curve in result.copies:
         for point in curve.points:
-            yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.median_ns
+            yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.typical_ns
     for way in result.allocations:
         for one in way.points:
             name = f"{way.way} {way.temperature} {format_bytes(one.size_bytes)}"
-            yield f"allocate {name}", one.allocate.median_ns
-            yield f"free {name}", one.free.median_ns
+            yield f"allocate {name}", one.allocate.typical_ns
+            yield f"free {name}", one.free.typical_ns
 
 
 def knees(result: ProbeResult) -> dict[str, int | None]:
@@ -60,6 +60,11 @@ def knees(result: ProbeResult) -> dict[str, int | None]:
     return {
         f"knee {one.pattern} {format_bytes(one.stride_bytes)}": one.knee_bytes for one in result.reach if one.points
     }
+
+
+def reaches(result: ProbeResult) -> dict[str, int | None]:
+    """Return each model's reach."""
+    return {f"reach of {tlb.pattern}s": tlb.reach_bytes for tlb in result.tlbs}
 
 
 def knee_differences(
@@ -105,7 +110,7 @@ def markdown(result: ProbeResult) -> Iterator[str]:
         yield "|---" * (len(known) + 1) + "|"
         for index, point in enumerate(known[0].points):
             row = [
-                f"{cell(one.points[index].bytes_per_s)}, {format_time_ns(one.points[index].latency.median_ns)}"
+                f"{cell(one.points[index].bytes_per_s)}, {format_time_ns(one.points[index].latency.typical_ns)}"
                 for one in known
             ]
             yield f"| {format_bytes(point.size_bytes)} | " + " | ".join(row) + " |"
@@ -127,9 +132,12 @@ def markdown(result: ProbeResult) -> Iterator[str]:
                 f"| {curve.pattern} | {format_bytes(curve.stride_bytes)} | {format_step_ns(min(steps))} | "
                 f"{format_step_ns(max(steps))} | {knee} |"
             )
-    if result.tlb is not None:
-        tlb = result.tlb
-        yield f"\nModel: {tlb.num_entries:,} entries x {format_bytes(tlb.page_bytes)}, errors of {tlb.error_percent} %."
+    for tlb in result.tlbs:
+        yield (
+            f"\nModel of the {tlb.pattern}s: {tlb.num_entries:,} entries x {format_bytes(tlb.page_bytes)} = "
+            f"{format_bytes(tlb.reach_bytes)}; {format_step_ns(tlb.hit_ps / 1000)} within it, "
+            f"{format_step_ns(tlb.miss_ps / 1000)} more for a miss; errors of {tlb.error_percent} %."
+        )
 
 
 def allocation_lines(result: ProbeResult) -> Iterator[str]:
@@ -142,7 +150,7 @@ def allocation_lines(result: ProbeResult) -> Iterator[str]:
     for one in known:
         by_size = {point.size_bytes: point for point in one.points}
         row = [
-            f"{format_time_ns(by_size[size].allocate.median_ns)}, {format_time_ns(by_size[size].free.median_ns)}"
+            f"{format_time_ns(by_size[size].allocate.typical_ns)}, {format_time_ns(by_size[size].free.typical_ns)}"
             if size in by_size
             else ""
             for size in sizes
@@ -172,7 +180,7 @@ def main() -> None:
     for name, (before, after, change) in shown.items():
         if abs(change) > 0.2:
             print(f"  {name:<40} {format_time_ns(before):>10} {format_time_ns(after):>10} {100 * change:+6.1f} %")
-    bends = knee_differences(knees(first), knees(second))
+    bends = knee_differences(knees(first), knees(second)) | knee_differences(reaches(first), reaches(second))
     print("Two probes: knees")
     for name, (knee, later, moved) in bends.items():
         cells = ["none" if one is None else format_bytes(one) for one in (knee, later)]

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ullage.units import format_bytes, format_rate, format_time_ns
+from ullage.units import format_bytes, format_rate, format_step_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _NUM_ROWS = 14
-_GLYPHS = "●○▲△■□"
+_GLYPHS = "●○▲△■□◆◇"
 _NUM_TICKS = 6
 
 
@@ -31,7 +31,8 @@ def probe_charts(report: dict[str, Any], width: int = 80) -> str:
     """
     charts = [
         _chart("Copies in a stream, by size", copy_lines(report), width, format_rate),
-        _chart("One access, by footprint", reach_lines(report), width, format_time_ns),
+        _chart("One access of a full GPU, by footprint", reach_lines(report, "gather"), width, format_step_ns),
+        _chart("One access after the other, by footprint", reach_lines(report, "chain"), width, format_step_ns),
     ]
     return "\n\n".join(filter(None, charts)) or "There is nothing to draw: no copies and no page reach were measured."
 
@@ -49,13 +50,13 @@ def copy_lines(report: dict[str, Any]) -> list[Line]:
     ]
 
 
-def reach_lines(report: dict[str, Any], pattern: str = "chain") -> list[Line]:
+def reach_lines(report: dict[str, Any], pattern: str) -> list[Line]:
     """Return a line for each stride of a pattern: footprints, and the nanoseconds of an access."""
     return [
         (
             f"one in {format_bytes(curve['stride_bytes'])}",
             [
-                (point["footprint_bytes"], point["timing"]["median_ns"] / point["num_accesses"])
+                (point["footprint_bytes"], point["timing"]["typical_ns"] / point["num_accesses"])
                 for point in curve["points"]
             ],
         )

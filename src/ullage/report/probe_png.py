@@ -1,4 +1,4 @@
-"""A probe's curves as a figure: copies, allocations, page reach and the kinds of memory; drawn with matplotlib."""
+"""A probe's curves as a figure: copies, allocations, page reach and kinds of memory; drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ullage.errors import UllageError
 from ullage.report.output_file import replacing
 from ullage.report.palette import LINE_COLOURS
 from ullage.report.probe_plot import copy_lines, reach_lines
-from ullage.units import format_bytes, format_rate, format_time_ns
+from ullage.units import format_bytes, format_rate, format_step_ns, format_time_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_SIZE = (10.0, 7.0)  # inches
+_SIZE = (10.0, 10.0)  # inches
 _DPI = 160
 _POINTS = 8
 
@@ -64,11 +64,13 @@ def _figure_class() -> Any:
 
 def _figure(report: dict[str, Any]) -> Any:
     figure = _figure_class()(figsize=_SIZE, layout="constrained")
-    axes = figure.subplots(2, 2)
+    axes = figure.subplots(3, 2)
     _curves(axes[0][0], "Copies in a stream, by size", copy_lines(report), format_rate)
     _curves(axes[0][1], "An allocation, by size", _allocation_lines(report), format_time_ns)
-    _curves(axes[1][0], "One access, by footprint", reach_lines(report), format_time_ns)
-    _kinds(axes[1][1], report)
+    _curves(axes[1][0], "One access of a full GPU, by footprint", reach_lines(report, "gather"), format_step_ns)
+    _curves(axes[1][1], "One access after the other, by footprint", reach_lines(report, "chain"), format_step_ns)
+    _kinds(axes[2][0], report)
+    axes[2][1].axis("off")
     machine = report["machine"]
     figure.suptitle(f"{machine['gpu']}, driver {machine['driver']}, {machine['date'][:10]}", fontsize=_POINTS + 2)
     return figure
@@ -88,7 +90,7 @@ def _curves(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: format_bytes(round(value)))
-    axes.yaxis.set_major_formatter(lambda value, _: write(value if write is format_time_ns else round(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: write(round(value) if write is format_rate else value))
     axes.yaxis.set_minor_formatter("")
     axes.tick_params(labelsize=_POINTS - 1)
     axes.spines[["top", "right"]].set_visible(False)
@@ -99,7 +101,7 @@ def _allocation_lines(report: dict[str, Any]) -> list[tuple[str, list[tuple[floa
     return [
         (
             curve["way"] + (", warm" if curve["temperature"] == "warm" else ""),
-            [(point["size_bytes"], point["allocate"]["median_ns"]) for point in curve["points"]],
+            [(point["size_bytes"], point["allocate"]["typical_ns"]) for point in curve["points"]],
         )
         for curve in report["allocations"]
         if curve["points"]

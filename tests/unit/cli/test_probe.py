@@ -74,8 +74,10 @@ def test_a_kept_probe_of_a_gpu_begins_with_the_answer_and_draws_its_curves(comma
     assert done.out.startswith("NVIDIA H200: read 4.4 TB/s")
     assert "took 31 s" in done.out
     assert "Copies in a stream, by size" in done.out
-    assert "● one in 16 KiB   ○ one in 64 KiB" in done.out
-    assert "□ one in 32 MiB" in done.out
+    assert "One access of a full GPU, by footprint" in done.out
+    assert "● one in 128 KiB   ○ one in 512 KiB" in done.out
+    assert "One access after the other, by footprint" in done.out
+    assert "□ one in 64 MiB" in done.out
     assert [line for line in done.out.splitlines() if len(line) > 80] == []
 
 

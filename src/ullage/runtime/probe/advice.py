@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ullage.units import MIB, format_bytes
 from ullage.units import format_rate as rate
+from ullage.units import format_step_ns as step
 from ullage.units import format_time_ns as time
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     )
 
 _NEAR = 0.9  # of a speed: a way that is simpler may be this much slower
-_SMALL_BYTES = 4096
+_ANOTHER_LEVEL = 2  # times the reach of the one before
 _MOST_READS = 1000
+_USUAL_BYTES = 64 * MIB  # of an allocation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ def _small_copies(result: ProbeResult) -> Iterator[Advice]:
     pinned = result.copy_curve("pinned", "to_gpu")
     if pinned is None or pinned.half_speed_bytes is None:
         return
-    latency = time(pinned.points[0].latency.median_ns)
+    latency = time(pinned.points[0].latency.typical_ns)
     half = format_bytes(pinned.half_speed_bytes)
     yield Advice(
         topic="small_copies",
@@ -112,14 +114,14 @@ def _pinning_costs(result: ProbeResult, pinned: CopyCurve, pageable: CopyCurve) 
     curve, touch = result.allocation("pinned", "cold"), result.host.first_touch
     if curve is None or touch.timing is None:
         return []
-    by_size = {one.size_bytes: one.allocate.median_ns + one.free.median_ns for one in curve.points}
-    slow_ns = {one.size_bytes: one.in_stream.median_ns for one in pageable.points}
+    by_size = {one.size_bytes: one.allocate.typical_ns + one.free.typical_ns for one in curve.points}
+    slow_ns = {one.size_bytes: one.in_stream.typical_ns for one in pageable.points}
     return [
         _PinningCost(
             size_bytes=one.size_bytes,
             pinning_ns=by_size[one.size_bytes],
-            touching_ns=touch.timing.median_ns * one.size_bytes // touch.size_bytes,
-            saved_ns=slow_ns[one.size_bytes] - one.in_stream.median_ns,
+            touching_ns=touch.timing.typical_ns * one.size_bytes // touch.size_bytes,
+            saved_ns=slow_ns[one.size_bytes] - one.in_stream.typical_ns,
         )
         for one in pinned.points
         if one.size_bytes in by_size.keys() & slow_ns.keys()
@@ -203,15 +205,15 @@ def _larger_than_gpu(result: ProbeResult) -> Iterator[Advice]:
 
 
 def _allocation(result: ProbeResult) -> Iterator[Advice]:
-    size = 64 * MIB
     named: list[tuple[str, Way, Temperature]] = [
         ("PyTorch's cache", "torch", "warm"),
         ("a warm stream-ordered pool", "pool", "warm"),
         ("one that gives all back", "pool", "cold"),
         ("cudaMalloc", "cuda_malloc", "cold"),
     ]
+    size = _usual_size(result, [(way, temperature) for _, way, temperature in named])
     costs = [
-        (name, point.allocate.median_ns + point.free.median_ns)
+        (name, point.allocate.typical_ns + point.free.typical_ns)
         for name, way, temperature in named
         if (point := _at(result, way, temperature, size)) is not None
     ]
@@ -227,19 +229,41 @@ def _allocation(result: ProbeResult) -> Iterator[Advice]:
 
 
 def _random_access(result: ProbeResult) -> Iterator[Advice]:
-    tlb = result.tlb
-    knees = [one.knee_bytes for one in result.reach if one.pattern == "gather" and one.knee_bytes is not None]
-    if tlb is None and not knees:
+    gather, chain = result.tlb("gather"), result.tlb("chain")
+    first = gather or chain
+    if first is None:
         return
-    if not knees:
-        assert tlb is not None
-        do = f"Nothing for kernels that fill the GPU; a lone chain of addresses stays within {format_bytes(tlb.reach_bytes)}."
-    else:
-        do = f"Keep what is read at random within {format_bytes(knees[0])}, or sort the accesses."
-    because = "Beyond that an access of a full GPU costs 1.5 times as much" if knees else "No gather tried has a knee"
-    if tlb is not None:
-        because += f"; a chain goes from {tlb.hit_ns} ns a step to {tlb.hit_ns + tlb.miss_ns} ns"
-    yield Advice(topic="random_access", do=do, because=f"{because}.")
+    what = "an access of a full GPU" if first is gather else "one access after the other"
+    yield Advice(
+        topic="random_access",
+        do=f"Keep what is read at random within {format_bytes(first.reach_bytes)}, or sort the accesses.",
+        because=f"Within {format_bytes(first.reach_bytes)} {what} costs {step(first.hit_ps / 1000)}; beyond, each that misses "
+        f"{step(first.miss_ps / 1000)} more ({first.num_entries:,} entries for pages of {format_bytes(first.page_bytes)}).",
+    )
+    if first is chain or chain is None or chain.reach_bytes < _ANOTHER_LEVEL * first.reach_bytes:
+        return
+    within = format_bytes(chain.reach_bytes)
+    hit, miss = step(chain.hit_ps / 1000), step(chain.miss_ps / 1000)
+    because = f"One access after the other costs {hit} within it, a miss {miss} more"
+    costs = _gathered_beyond(result, chain.reach_bytes)
+    if costs is not None:
+        near, far, footprint = costs
+        because += f"; of a full GPU, {step(near)} within it, {step(far)} over {format_bytes(footprint)}"
+    yield Advice(
+        topic="random_access",
+        do=f"Above all within {within}: there another level of the TLB ends.",
+        because=f"{because}.",
+    )
+
+
+def _gathered_beyond(result: ProbeResult, reach_bytes: int) -> tuple[float, float, int] | None:
+    """Return what an access of a full GPU costs up to a reach and over the largest footprint, in nanoseconds, and that."""
+    curves = [one.points for one in result.reach if one.pattern == "gather" and one.points]
+    points = max(curves, key=lambda one: one[-1].footprint_bytes, default=())
+    near = [one.step_ns for one in points if one.footprint_bytes <= reach_bytes]
+    if not near or points[-1].footprint_bytes <= reach_bytes:
+        return None
+    return max(near), points[-1].step_ns, points[-1].footprint_bytes
 
 
 def _from_managed(result: ProbeResult) -> Iterator[Advice]:
@@ -278,22 +302,22 @@ def _from_managed(result: ProbeResult) -> Iterator[Advice]:
 
 
 def _managed_calls(result: ProbeResult) -> Iterator[Advice]:
-    size = 64 * MIB
+    size = _usual_size(result, [("pool", "warm"), ("pool", "cold"), ("managed", "cold")])
     warm, cold = _at(result, "pool", "warm", size), _at(result, "pool", "cold", size)
     managed = _at(result, "managed", "cold", size)
     if warm is not None and managed is not None:
         yield Advice(
             topic="from_managed",
             do="cudaMallocManaged: cudaMallocAsync on the stream that uses it; cudaFree: cudaFreeAsync after the last use.",
-            because=f"{format_bytes(size)}: {time(warm.allocate.median_ns)} and {time(warm.free.median_ns)}, managed "
-            f"{time(managed.allocate.median_ns)} and {time(managed.free.median_ns)}; cudaFree also waits for the GPU.",
+            because=f"{format_bytes(size)}: {time(warm.allocate.typical_ns)} and {time(warm.free.typical_ns)}, managed "
+            f"{time(managed.allocate.typical_ns)} and {time(managed.free.typical_ns)}; cudaFree also waits for the GPU.",
         )
-    if warm is not None and cold is not None and cold.allocate.median_ns > 2 * warm.allocate.median_ns:
+    if warm is not None and cold is not None and cold.allocate.typical_ns > 2 * warm.allocate.typical_ns:
         yield Advice(
             topic="from_managed",
             do="Raise the pool's cudaMemPoolAttrReleaseThreshold once, or each synchronisation gives its memory back.",
-            because=f"An allocation of {format_bytes(size)}: kept {time(warm.allocate.median_ns)}, "
-            f"given back {time(cold.allocate.median_ns)}.",
+            because=f"An allocation of {format_bytes(size)}: kept {time(warm.allocate.typical_ns)}, "
+            f"given back {time(cold.allocate.typical_ns)}.",
         )
 
 
@@ -319,8 +343,14 @@ def _rate(result: ProbeResult, kind: Kind) -> int | None:
     return None if sample is None else sample.bytes_per_s
 
 
+def _usual_size(result: ProbeResult, ways: Sequence[tuple[Way, Temperature]]) -> int:
+    """Return the largest size up to 64 MiB that each of these ways was measured at, of those that were."""
+    curves = [curve for way, temperature in ways if (curve := result.allocation(way, temperature)) is not None]
+    sizes = [{point.size_bytes for point in curve.points if point.size_bytes <= _USUAL_BYTES} for curve in curves]
+    return max(set.intersection(*sizes), default=0) if sizes else 0
+
+
 def _at(result: ProbeResult, way: Way, temperature: Temperature, size: int) -> AllocationPoint | None:
-    """Return what the largest size measured, up to this one, cost."""
+    """Return what a size cost; None: it was not measured."""
     curve = result.allocation(way, temperature)
-    points = [] if curve is None else [one for one in curve.points if one.size_bytes <= size]
-    return points[-1] if points else None
+    return None if curve is None else next((one for one in curve.points if one.size_bytes == size), None)

@@ -7,22 +7,30 @@ from typing import TYPE_CHECKING
 from ullage.runtime.probe.curves import half_speed_bytes
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Direction
-from ullage.runtime.probe.timing import repeated
+from ullage.runtime.probe.timing import briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ullage.runtime.probe.gpu import Block, Gpu
+    from ullage.runtime.probe.timing import Timing
 
-_KINDS: tuple[CopyKind, ...] = ("pageable", "pinned")
 _DIRECTIONS: tuple[Direction, ...] = ("to_gpu", "to_host")
 _RUNS_BYTES = 4 << 20  # small copies are timed many at once, up to about this much
 _MOST_RUNS = 20
+_ROUND_NS = 5_000_000  # for a size in a round
+_LEAST = 2  # measurements
 
 
-def measure_copies(gpu: Gpu, sizes: Sequence[int]) -> tuple[CopyCurve, ...]:
-    """Measure copies both ways, from pageable and from pinned memory."""
-    return tuple(curve for kind in _KINDS for curve in _curves(gpu, kind, sizes))
+def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sequence[int]) -> tuple[CopyCurve, ...]:
+    """Measure copies both ways briefly, for one round.
+
+    Args:
+        gpu: The GPU.
+        kinds: The kinds of host memory.
+        sizes: How much is copied, ascending.
+    """
+    return tuple(curve for kind in kinds for curve in _curves(gpu, kind, sizes))
 
 
 def _curves(gpu: Gpu, kind: CopyKind, sizes: Sequence[int]) -> list[CopyCurve]:
@@ -56,6 +64,10 @@ def _point(gpu: Gpu, kind: CopyKind, target: Block, source: Block, size: int) ->
     is_queued = kind == "pinned"
     return CopyPoint(
         size_bytes=size,
-        latency=repeated(lambda num: gpu.host_ns(run, num)),
-        in_stream=repeated(lambda num: gpu.device_ns(run, num, num_runs=num_runs, is_queued=is_queued)),
+        latency=_brief(lambda num: gpu.host_ns(run, num)),
+        in_stream=_brief(lambda num: gpu.device_ns(run, num, num_runs=num_runs, is_queued=is_queued)),
     )
+
+
+def _brief(times_ns: Callable[[int], Sequence[float]]) -> Timing:
+    return briefly(times_ns, budget_ns=_ROUND_NS, least=_LEAST)

@@ -1,7 +1,8 @@
-"""What curves of measurements say: the size of half speed, the knee, and the model of a TLB that fits it.
+"""What curves of measurements say: the size of half speed, the knee, and the model of a TLB that fits them.
 
 The model: a TLB with `num_entries` entries, each for a page of `page_bytes`, reaches their product. Within it an access costs
-`hit`; beyond it a share 1 - reach / footprint of accesses misses, and costs `miss` more.
+`hit`; beyond it a share 1 - reach / footprint of accesses misses, and costs `miss` more. Where places lie further apart than a
+page, each takes an entry, and the reach is as many strides as there are entries.
 
     cost | hit                     ____------ hit + miss
          |____________________.---'
@@ -18,33 +19,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
 KNEE = 1.5
 """An access that costs this many times the least is beyond the knee."""
 
 _REACHES_PER_OCTAVE = 16
-_SAME_KNEE = 1.5  # two knees that are closer than this by their ratio are one
+_LEAST_MISS = 0.1  # of a hit: less is no miss
+_LEAST_GAIN = 2.0  # a model without misses has errors this many times as large, or there is none with
+_LEAST_PLACES = 4  # with fewer entries than this, the reach is one of places
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tlb:
-    """The simplest TLB that explains the knees.
+    """The simplest TLB that explains how the curves of one pattern rise.
 
     Attributes:
+        pattern: "chain" or "gather": what was measured.
         page_bytes: What an entry is for.
         num_entries: How many there are.
         reach_bytes: Their product.
-        hit_ns: What an access costs within that.
-        miss_ns: What a miss adds.
+        hit_ps: What an access costs within that, in picoseconds.
+        miss_ps: What a miss adds, in picoseconds.
         error_percent: The root mean square of the model's errors, in per cent of what was measured.
     """
 
+    pattern: str
     page_bytes: int
     num_entries: int
     reach_bytes: int
-    hit_ns: int
-    miss_ns: int
+    hit_ps: int
+    miss_ps: int
     error_percent: int
 
 
@@ -107,49 +114,73 @@ def _first_for_good(flags: Sequence[bool]) -> int:
     return index
 
 
-def fitted_tlb(curves: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> Tlb | None:
-    """Fit the model to the curves of several strides.
+def fitted_tlb(pattern: str, curves: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> Tlb | None:
+    """Fit the model to the curves of several strides at once.
 
-    A stride up to a page has the knee at the reach. Where it is longer than a page, each access takes an entry, and the knee
-    comes at as many strides as there are entries. So the page is the longest stride with the first one's knee. A knee that no
-    other stride shares says nothing of a page: it may come from the number of places.
+    The page is one of the strides: the longest that has the first ones' reach. Where it is the first or the last of all, that
+    one's reach is all that is known, or it hangs on the number of places alone, and there is no model.
 
     Args:
-        curves: Strides, ascending, with their points: footprints and the nanoseconds of a step.
+        pattern: What was measured.
+        curves: Strides, ascending, with their points: footprints, ascending, and the nanoseconds of a step.
 
     Returns:
-        None where no other stride shares the knee of the first that has one.
+        None where the curves do not rise, or show no page.
     """
-    kneed = [(stride, points, knee) for stride, points in curves if (knee := knee_bytes(points)) is not None]
-    if not kneed:
+    known = [(stride, np.array(points, dtype=np.float64).T) for stride, points in curves if len(points) > 2]
+    if len(known) < 3:
         return None
-    first = kneed[0][2]
-    sharing = [one for one in kneed if first / _SAME_KNEE <= one[2] <= first * _SAME_KNEE]
-    if len(sharing) < 2:
+    best = min(_models(known), key=lambda one: one.error)
+    flat = _nearest(known, page=known[0][0], reach=math.inf)
+    is_better = flat.error > _LEAST_GAIN * best.error and best.miss > _LEAST_MISS * best.hit
+    if not is_better or best.page in (known[0][0], known[-1][0]) or best.reach < _LEAST_PLACES * best.page:
         return None
-    page, points, _ = sharing[-1]
-    reach, hit, miss, error = _fitted(points)
     return Tlb(
-        page_bytes=page,
-        num_entries=max(round(reach / page), 1),
-        reach_bytes=round(reach),
-        hit_ns=round(hit),
-        miss_ns=round(miss),
-        error_percent=round(100 * error),
+        pattern=pattern,
+        page_bytes=best.page,
+        num_entries=round(best.reach / best.page),
+        reach_bytes=round(best.reach),
+        hit_ps=round(1000 * best.hit),
+        miss_ps=round(1000 * best.miss),
+        error_percent=round(100 * best.error),
     )
 
 
-def _fitted(points: Sequence[tuple[int, float]]) -> tuple[float, float, float, float]:
-    """Return reach, hit, miss and the relative error of the model that is nearest to one curve."""
-    footprints = np.array([footprint for footprint, _ in points], dtype=np.float64)
-    costs = np.array([cost for _, cost in points])
-    num_octaves = np.log2(footprints[-1] / footprints[0])
-    best = (footprints[0], costs[0], 0.0, np.inf)
-    for reach in np.geomspace(footprints[0], footprints[-1], int(num_octaves * _REACHES_PER_OCTAVE) + 1):
-        share = np.maximum(1 - reach / footprints, 0)
-        design = np.stack([np.ones_like(share), share], 1) / costs[:, None]
-        (hit, miss), *_ = np.linalg.lstsq(design, np.ones_like(costs), rcond=None)
-        error = float(np.sqrt(np.mean((design @ np.array([hit, miss]) - 1) ** 2)))
-        if error < best[3]:
-            best = (float(reach), float(hit), float(miss), error)
-    return best
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    page: int
+    reach: float
+    hit: float
+    miss: float
+    error: float
+
+
+def _models(curves: Sequence[tuple[int, NDArray[np.float64]]]) -> Iterator[_Model]:
+    """Yield the nearest model of each page and reach that may be."""
+    least = min(points[0][0] for _, points in curves)
+    most = max(points[0][-1] for _, points in curves)
+    for page, _ in curves:
+        for reach in np.geomspace(least, most, int(math.log2(most / least) * _REACHES_PER_OCTAVE) + 1):
+            yield _nearest(curves, page=page, reach=float(reach))
+
+
+def _nearest(curves: Sequence[tuple[int, NDArray[np.float64]]], *, page: int, reach: float) -> _Model:
+    """Return the model with this page and reach that is nearest. A miss adds the same for all; a hit is each curve's.
+
+    Squares of relative errors are least: with weights 1 / cost squared, each curve's hit is a mean, and the rest is linear.
+    """
+    rises, above = 0.0, 0.0
+    centred = []
+    for stride, (footprints, costs) in curves:
+        share = np.maximum(1 - reach * max(stride / page, 1) / footprints, 0)
+        weights = costs**-2
+        mean_share, mean_cost = np.average(share, weights=weights), np.average(costs, weights=weights)
+        rises += float(np.sum(weights * (share - mean_share) * (costs - mean_cost)))
+        above += float(np.sum(weights * (share - mean_share) ** 2))
+        centred.append((share, costs, mean_share, mean_cost))
+    miss = max(rises / above, 0.0) if above > 0 else 0.0
+    hits = [float(cost - miss * share) for _, _, share, cost in centred]
+    errors = np.concatenate(
+        [(hit + miss * share) / costs - 1 for hit, (share, costs, _, _) in zip(hits, centred, strict=True)]
+    )
+    return _Model(page=page, reach=reach, hit=float(np.mean(hits)), miss=miss, error=float(np.sqrt(np.mean(errors**2))))

@@ -65,7 +65,7 @@ def chain_kernel(address, place_ptr, num_steps):
 
 @triton.jit
 def gather_kernel(address, sink, num_places, stride_bytes, seed, LANES: tl.constexpr, ROUNDS: tl.constexpr):
-    """Read a word at one random place after the other, ROUNDS for each lane; counts and strides are powers of two.
+    """Read a word at one random place after the other, ROUNDS for each lane; strides are powers of two.
 
     A place lies as many cache lines into its stride as its number says, so that places share the cache's sets evenly.
     """
@@ -75,7 +75,8 @@ def gather_kernel(address, sink, num_places, stride_bytes, seed, LANES: tl.const
     for step in tl.static_range(ROUNDS):
         mixed = (lanes * ROUNDS + step + seed) * _MIX
         mixed = (mixed ^ (mixed >> 15)) * _MIX
-        place = ((mixed ^ (mixed >> 13)) & (num_places - 1)).to(tl.int64)
+        bits = mixed.to(tl.uint32, bitcast=True)
+        place = ((bits ^ (bits >> 13)).to(tl.int64) * num_places) >> 32
         at = place * stride_bytes + ((place * 128) & (stride_bytes - 1))
         total += tl.load((start + at).to(tl.pointer_type(tl.int32)), cache_modifier=".cg")
     found = tl.sum(total)

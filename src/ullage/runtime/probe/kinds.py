@@ -2,73 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.result import Kind, KindFigures, Sample
-from ullage.runtime.probe.timing import median_of, repeated, timing_of
+from ullage.runtime.probe.timing import briefly, repeated, timing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ullage.runtime.probe.gpu import Block, Gpu, MemoryKind, Run
 
 _BUDGET_NS = 150_000_000
-_NUM_MOVED = 7  # a block that moves between host and GPU is slow to measure
+_ROUND_NS = 10_000_000  # of the budget in a round
+_IN_ROUND = 2  # measurements of what is slow
 _IN_PLACE_BYTES = 64 << 20
 
-KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
+HOST_KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
     ("pageable", "pageable"),
     ("pageable_in_place", "pageable"),
     ("pinned", "pinned"),
     ("mapped", "mapped"),
     ("managed_by_fault", "managed"),
     ("managed_prefetched", "managed"),
-    ("stream_ordered", "stream_ordered"),
-    ("device", "device"),
 )
-_BY_PLACE = ("pageable", "managed_by_fault", "managed_prefetched")  # faster or slower by where the system put a block
-_NUM_BLOCKS = 5
-_RESIDENT = ("stream_ordered", "device")
+_RESIDENT: tuple[tuple[Kind, MemoryKind], ...] = (("stream_ordered", "stream_ordered"), ("device", "device"))
 NO_PAGEABLE_ACCESS = "this GPU cannot read pageable memory"
 NO_PREFETCH = "this GPU cannot prefetch managed memory"
 
 
-def measure_kinds(gpu: Gpu, size_bytes: int, device_bytes: int) -> tuple[KindFigures, ...]:
-    """Measure each kind; one that fails says why.
+def measure_host_kinds(gpu: Gpu, kinds: Sequence[Kind], size_bytes: int) -> tuple[KindFigures, ...]:
+    """Measure briefly kinds that the host reaches, or has a part in; one that fails says why.
 
     Args:
         gpu: The GPU.
-        size_bytes: A block that the host reaches.
-        device_bytes: A block of the GPU's own memory, much larger than its cache.
+        kinds: Which of `HOST_KINDS`.
+        size_bytes: A block.
     """
-    return tuple(
-        _median(
-            [
-                _figures(gpu, kind, memory, device_bytes if kind in _RESIDENT else size_bytes)
-                for _ in range(_NUM_BLOCKS if kind in _BY_PLACE else 1)
-            ]
-        )
-        for kind, memory in KINDS
-    )
+    return tuple(_figures(gpu, kind, memory, size_bytes) for kind, memory in HOST_KINDS if kind in kinds)
 
 
-def _median(found: list[KindFigures]) -> KindFigures:
-    """Return the median of what several blocks of a kind gave."""
-    if len(found) == 1 or any(one.why for one in found):
-        return next((one for one in found if one.why), found[0])
+def measure_resident_kinds(gpu: Gpu, size_bytes: int) -> tuple[KindFigures, ...]:
+    """Measure the GPU's own memory, allocated in each way; one that fails says why.
 
-    def joined(samples: list[Sample | None]) -> Sample | None:
-        there = [one for one in samples if one is not None]
-        return replace(there[0], timing=median_of([one.timing for one in there if one.timing])) if there else None
-
-    return replace(
-        found[0],
-        first_read=joined([one.first_read for one in found]),
-        read=joined([one.read for one in found]),
-        write=joined([one.write for one in found]),
-    )
+    Args:
+        gpu: The GPU.
+        size_bytes: A block, much larger than the cache.
+    """
+    return tuple(_figures(gpu, kind, memory, size_bytes) for kind, memory in _RESIDENT)
 
 
 def _figures(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int) -> KindFigures:
@@ -84,7 +65,7 @@ def _figures(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int) -> KindF
         if kind in ("pageable", "pinned"):
             blocks.append(gpu.allocate("torch", size_bytes))
             return _copied(gpu, kind, *blocks)
-        if kind in _RESIDENT:
+        if (kind, memory) in _RESIDENT:
             gpu.device_ns(gpu.reading(blocks[0], size_bytes), 1)  # compiles
             blocks.append(gpu.allocate(memory, size_bytes))
             return _resident(gpu, kind, blocks[1])
@@ -105,8 +86,8 @@ def _copied(gpu: Gpu, kind: Kind, host: Block, device: Block) -> KindFigures:
     return KindFigures(
         kind=kind,
         first_read=_moving(gpu, "first_read", size, there, before=gpu.touching(host)),
-        read=_again(gpu, "read", size, there, is_queued=is_queued),
-        write=_again(gpu, "write", size, back, is_queued=is_queued),
+        read=_briefly(gpu, "read", size, there, is_queued=is_queued),
+        write=_briefly(gpu, "write", size, back, is_queued=is_queued),
     )
 
 
@@ -143,19 +124,24 @@ def _moved(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
     return KindFigures(
         kind=kind,
         first_read=_moving(gpu, "first_read", size, first_read, before=touch),
-        read=_again(gpu, "read", size, read),
+        read=_briefly(gpu, "read", size, read, is_queued=True),
         write=_moving(gpu, "write", size, first_write, before=touch),
     )
 
 
 def _moving(gpu: Gpu, name: str, size: int, run: Run, *, before: Run) -> Sample:
     """Time runs after each of which the host takes the block back."""
-    gpu.device_ns(run, 1, before=before, is_queued=False)
-    times = gpu.device_ns(run, _NUM_MOVED, before=before, is_queued=False)
+    times = gpu.device_ns(run, _IN_ROUND, before=before, is_queued=False)
     return Sample(name=name, size_bytes=size, timing=timing_of(times))
 
 
-def _again(gpu: Gpu, name: str, size: int, run: Run, *, is_queued: bool = True) -> Sample:
+def _briefly(gpu: Gpu, name: str, size: int, run: Run, *, is_queued: bool) -> Sample:
+    """Time runs that follow each other, for one round."""
+    timing = briefly(lambda num: gpu.device_ns(run, num, is_queued=is_queued), budget_ns=_ROUND_NS, least=_IN_ROUND)
+    return Sample(name=name, size_bytes=size, timing=timing)
+
+
+def _again(gpu: Gpu, name: str, size: int, run: Run) -> Sample:
     """Time runs that follow each other."""
-    timing = repeated(lambda num: gpu.device_ns(run, num, is_queued=is_queued), budget_ns=_BUDGET_NS)
+    timing = repeated(lambda num: gpu.device_ns(run, num), budget_ns=_BUDGET_NS)
     return Sample(name=name, size_bytes=size, timing=timing)

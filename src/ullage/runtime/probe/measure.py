@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from ullage.errors import DeviceError
 from ullage.runtime.probe.allocation import measure_allocations
 from ullage.runtime.probe.bandwidth import measure_bandwidth, measure_strides
-from ullage.runtime.probe.copies import measure_copies
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.host import measure_host
 from ullage.runtime.probe.identity import NoSuchGpuError, identify
-from ullage.runtime.probe.kinds import measure_kinds
-from ullage.runtime.probe.reach import measure_reach, tlb_of
+from ullage.runtime.probe.kinds import measure_resident_kinds
+from ullage.runtime.probe.reach import measure_reach, tlbs_of
 from ullage.runtime.probe.result import HostFigures, Machine, ProbeResult
+from ullage.runtime.probe.rounds import measure_rounds
 from ullage.runtime.probe.sizes import sizes_for
 from ullage.runtime.probe.store import keep_probe
 
@@ -47,7 +47,8 @@ def probe(
     Raises:
         NoSuchGpuError: The driver offers GPUs, but not this one; nothing was measured.
 
-    Cost: waits for the GPU, empties PyTorch's cache, and takes up to half of the GPU's free memory for some seconds.
+    Cost: waits for the GPU, empties PyTorch's cache, and takes for some seconds up to half of the GPU's free memory; nine
+        tenths of it where nothing else is there.
     """
     start = time.monotonic()
     say = progress or (lambda _: None)
@@ -96,15 +97,14 @@ def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> Prob
     Raises:
         DeviceError: Too little of it is free.
     """
-    sizes = sizes_for(gpu.free_bytes(), gpu.machine.l2_bytes)
+    sizes = sizes_for(gpu.free_bytes(), gpu.machine.l2_bytes, gpu.machine.total_bytes)
     gpu.warm_up()
     say("the GPU's own memory")
     device = measure_bandwidth(gpu, sizes.device, sizes.cached)
     strides = measure_strides(gpu, sizes.device)
-    say("copies between host and GPU")
-    copies = measure_copies(gpu, sizes.copies)
-    say("kinds of memory")
-    kinds = measure_kinds(gpu, sizes.kind, sizes.device)
+    resident = measure_resident_kinds(gpu, sizes.device)
+    say("copies and kinds of memory, in rounds")
+    copies, kinds = measure_rounds(gpu, sizes)
     say("allocations")
     allocations = measure_allocations(gpu, sizes)
     say("page reach")
@@ -113,10 +113,10 @@ def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> Prob
         machine=gpu.machine,
         host=host,
         copies=copies,
-        kinds=kinds,
+        kinds=(*kinds, *resident),
         allocations=allocations,
         device=device,
         strides=strides,
         reach=reach,
-        tlb=tlb_of(reach),
+        tlbs=tlbs_of(reach),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.curves import Tlb, fitted_tlb, knee_bytes
@@ -13,11 +14,10 @@ from ullage.units import KIB, MIB
 if TYPE_CHECKING:
     from ullage.runtime.probe.gpu import Block, Gpu
 
-CHAIN_STRIDES = (16 * KIB, 64 * KIB, 256 * KIB, 2 * MIB, 8 * MIB, 32 * MIB)
-GATHER_STRIDES = (2 * MIB,)
+CHAIN_STRIDES = (256 * KIB, 2 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
+GATHER_STRIDES = (128 * KIB, 512 * KIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
 _LINE_BYTES = 128
-# A gather of fewer places has many lanes of a warp in the same lines: it is fast for that, and no two probes agree.
-_LEAST_PLACES = {"chain": 8, "gather": 128}
+_LEAST_PLACES = 16
 _MOST_PLACES = 65_536
 _LEAST_STEPS = 2048  # of a chain in a launch: fewer would time the launch
 _GATHERED = 1 << 22
@@ -30,7 +30,7 @@ def measure_reach(gpu: Gpu, largest_bytes: int) -> tuple[ReachCurve, ...]:
 
     Args:
         gpu: The GPU.
-        largest_bytes: The largest footprint, a power of two.
+        largest_bytes: The largest footprint, a multiple of the longest stride where it is larger than that.
     """
     wanted: list[tuple[Pattern, int]] = [
         *(("chain", stride) for stride in CHAIN_STRIDES),
@@ -48,7 +48,7 @@ def measure_reach(gpu: Gpu, largest_bytes: int) -> tuple[ReachCurve, ...]:
 
 def _curve(gpu: Gpu, pattern: Pattern, stride: int, block: Block) -> ReachCurve:
     try:
-        sizes = footprints(gpu, pattern, stride, block.size_bytes)
+        sizes = footprints(gpu, stride, block.size_bytes)
         points = tuple(_point(gpu, pattern, stride, block, size) for size in sizes)
     except RuntimeError as error:
         return ReachCurve(pattern=pattern, stride_bytes=stride, why=reason_of(error))
@@ -56,19 +56,16 @@ def _curve(gpu: Gpu, pattern: Pattern, stride: int, block: Block) -> ReachCurve:
     return ReachCurve(pattern=pattern, stride_bytes=stride, points=points, knee_bytes=knee)
 
 
-def footprints(gpu: Gpu, pattern: Pattern, stride: int, largest_bytes: int) -> list[int]:
-    """Return powers of two whose places can all be visited in a launch.
+def footprints(gpu: Gpu, stride: int, largest_bytes: int) -> list[int]:
+    """Return footprints, two an octave and the largest, whose places can all be visited in a launch.
 
     A cache line each, they stay in a quarter of the cache: no other miss is timed.
     """
-    least_places = _LEAST_PLACES[pattern]
-    most_places = max(min(gpu.machine.l2_bytes // 4 // _LINE_BYTES, _MOST_PLACES), least_places)
-    sizes = []
-    size = least_places * stride
-    while size <= min(largest_bytes, most_places * stride):
-        sizes.append(size)
-        size *= 2
-    return sizes
+    most_places = max(min(gpu.machine.l2_bytes // 4 // _LINE_BYTES, _MOST_PLACES), _LEAST_PLACES)
+    most = min(largest_bytes // stride, most_places)
+    wanted = {_LEAST_PLACES << octave for octave in range(most.bit_length())}
+    wanted |= {3 * one // 2 for one in wanted} | {most}
+    return [one * stride for one in sorted(wanted) if _LEAST_PLACES <= one <= most]
 
 
 def _point(gpu: Gpu, pattern: Pattern, stride: int, block: Block, footprint: int) -> ReachPoint:
@@ -85,9 +82,27 @@ def _whole_laps(num_places: int) -> int:
     return num_places * -(-_LEAST_STEPS // num_places)
 
 
-def tlb_of(curves: tuple[ReachCurve, ...]) -> Tlb | None:
-    """Return the model that fits the chains; None where no two of them share a knee."""
-    chains = [one for one in curves if one.pattern == "chain"]
-    return fitted_tlb(
-        [(one.stride_bytes, [(point.footprint_bytes, point.step_ns) for point in one.points]) for one in chains]
-    )
+def tlbs_of(curves: tuple[ReachCurve, ...]) -> tuple[Tlb, ...]:
+    """Return the models that fit: of gathers, whose first level counts most, and of chains, which see the last one.
+
+    Where a chain's reach ends, gathers rise a second time; what lies beyond is not of their first level.
+    """
+    chain = fitted_tlb("chain", _points(curves, "chain", None))
+    gather = fitted_tlb("gather", _points(curves, "gather", chain))
+    if gather is None and chain is not None:
+        gather = fitted_tlb("gather", _points(curves, "gather", None))
+    return tuple(one for one in (gather, chain) if one is not None)
+
+
+def _points(
+    curves: tuple[ReachCurve, ...], pattern: Pattern, within: Tlb | None
+) -> list[tuple[int, list[tuple[int, float]]]]:
+    most = math.inf if within is None else within.reach_bytes
+    return [
+        (
+            curve.stride_bytes,
+            [(one.footprint_bytes, one.step_ns) for one in curve.points if one.footprint_bytes <= most],
+        )
+        for curve in curves
+        if curve.pattern == pattern
+    ]

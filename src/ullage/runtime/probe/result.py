@@ -13,7 +13,7 @@ from ullage.runtime.probe.timing import Timing, bytes_per_s
 if TYPE_CHECKING:
     from ullage.runtime.probe.curves import Tlb
 
-FORMAT = 2  # 1 had page reach of first visits, and frees of cold pools that gave nothing back
+FORMAT = 3  # 1 had page reach of first visits, 2 one block of each kind of memory
 """The version of the JSON; another one is not read."""
 
 CopyKind = Literal["pageable", "pinned"]
@@ -214,7 +214,7 @@ class ReachPoint:
     @property
     def step_ns(self) -> float:
         """What one access cost."""
-        return self.timing.median_ns / self.num_accesses
+        return self.timing.typical_ns / self.num_accesses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +249,7 @@ class ProbeResult:
         device: The GPU's own memory: read, write, copy (bytes both read and written), l2_read.
         strides: Reads of one word in each stride; the name is the stride in bytes, the size the words.
         reach: Accesses over growing footprints.
-        tlb: The model that fits those; None where no two strides share a knee.
+        tlbs: The models that fit those: of gathers, of chains, or none.
         took_ms: How long the probe took.
         why_no_gpu: Why only the host was measured; None: a GPU was.
     """
@@ -262,7 +262,7 @@ class ProbeResult:
     device: tuple[Sample, ...] = ()
     strides: tuple[Sample, ...] = ()
     reach: tuple[ReachCurve, ...] = ()
-    tlb: Tlb | None = None
+    tlbs: tuple[Tlb, ...] = ()
     took_ms: int = 0
     why_no_gpu: str | None = None
 
@@ -282,6 +282,10 @@ class ProbeResult:
     def device_rate(self, name: str) -> int | None:
         """Return a speed of the GPU's own memory in bytes a second; None: it was not measured."""
         return next((one.bytes_per_s for one in self.device if one.name == name), None)
+
+    def tlb(self, pattern: Pattern) -> Tlb | None:
+        """Return the model of a pattern; None: its curves show none."""
+        return next((one for one in self.tlbs if one.pattern == pattern), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data with stable keys, the advice too."""

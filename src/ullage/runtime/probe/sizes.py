@@ -9,11 +9,12 @@ from ullage.units import GIB, KIB, MIB, format_bytes
 
 _USUAL_FREE = 2 * GIB
 _LEAST = MIB  # a block smaller than this says little
+_REACH_STEP = 64 * MIB  # the longest stride
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes in bytes, each a power of two.
+    """Sizes in bytes, each a power of two but for `reach`.
 
     Attributes:
         device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
@@ -22,7 +23,7 @@ class Sizes:
         allocations: The sizes of allocations.
         host_allocations: The same of host and managed memory.
         cached: A block that fits the cache.
-        reach: The largest footprint.
+        reach: The largest footprint of page reach, whole strides.
     """
 
     device: int
@@ -34,12 +35,13 @@ class Sizes:
     reach: int
 
 
-def sizes_for(free_bytes: int, l2_bytes: int) -> Sizes:
+def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0) -> Sizes:
     """Choose sizes.
 
     Args:
         free_bytes: What is free on the GPU.
         l2_bytes: Its cache.
+        total_bytes: The GPU's memory; where nearly all is free, nobody else is there to need it.
 
     Raises:
         DeviceError: Too little is free to measure anything.
@@ -63,8 +65,15 @@ def sizes_for(free_bytes: int, l2_bytes: int) -> Sizes:
         allocations=tuple(size for size in allocations if size <= device),
         host_allocations=tuple(size for size in allocations if size <= kind),
         cached=_power_of_two(max(min(l2_bytes // 3, device), MIB)),
-        reach=min(_power_of_two(free_bytes // 2), 64 * GIB),
+        reach=_reach(free_bytes, total_bytes),
     )
+
+
+def _reach(free_bytes: int, total_bytes: int) -> int:
+    """Return the largest footprint: half of what is free, or nine tenths on a GPU that nobody else uses."""
+    is_alone = free_bytes > total_bytes - _USUAL_FREE and total_bytes > 4 * _USUAL_FREE
+    size = free_bytes * 9 // 10 if is_alone else free_bytes // 2
+    return size // _REACH_STEP * _REACH_STEP or _power_of_two(size)
 
 
 def _power_of_two(size: int) -> int:

@@ -120,7 +120,7 @@ def _copies(curves: Sequence[CopyCurve]) -> list[str]:
         lines.append(_row("", *(f"{one.kind} {arrows[one.direction]}" for one in known), widths=widths))
     for index in range(max((len(one.points) for one in known), default=0)):
         points = [one.points[index] for one in known]
-        cells = [f"{_narrow(point.bytes_per_s)} {time(point.latency.median_ns):>7}" for point in points]
+        cells = [f"{_narrow(point.bytes_per_s)} {time(point.latency.typical_ns):>7}" for point in points]
         lines.append(_row(format_bytes(points[0].size_bytes), *cells, widths=widths))
     if known:
         halves = [format_bytes(one.half_speed_bytes or 0) for one in known]
@@ -153,7 +153,7 @@ def _allocations(curves: Sequence[AllocationCurve]) -> list[str]:
             continue
         by_size = {point.size_bytes: point for point in one.points}
         pairs = [by_size.get(size) for size in shown]
-        cells = ["" if one is None else _pair(one.allocate.median_ns, one.free.median_ns) for one in pairs]
+        cells = ["" if one is None else _pair(one.allocate.typical_ns, one.free.typical_ns) for one in pairs]
         lines.append(_row(name, *cells, widths=widths))
     return lines
 
@@ -195,11 +195,11 @@ def _reach(result: ProbeResult) -> list[str]:
     lines.append(_row("", "stride", "least", "most", f"{KNEE:g} x at", widths=(10, 10, 10, 10, 14)))
     for one in result.reach:
         lines += _reach_row(one)
-    if result.tlb is not None:
-        tlb = result.tlb
+    for tlb in result.tlbs:
         lines += _folded(
-            f"Model: {tlb.num_entries:,} entries x {format_bytes(tlb.page_bytes)} = {format_bytes(tlb.reach_bytes)}; "
-            f"{tlb.hit_ns} ns within it, {tlb.miss_ns} ns more for a miss; errors of {tlb.error_percent} %.",
+            f"Model of the {tlb.pattern}s: {tlb.num_entries:,} entries x {format_bytes(tlb.page_bytes)} = "
+            f"{format_bytes(tlb.reach_bytes)}; {format_step_ns(tlb.hit_ps / 1000)} within it, "
+            f"{format_step_ns(tlb.miss_ps / 1000)} more for a miss; errors of {tlb.error_percent} %.",
             "  ",
         )
     return lines
@@ -224,7 +224,7 @@ def _host(host: HostFigures) -> list[str]:
     touch = host.first_touch
     if touch.timing is None:
         return [*lines, *_folded_row("first touch", touch.why or "")]
-    page_ns = touch.timing.median_ns * host.page_bytes / touch.size_bytes
+    page_ns = touch.timing.typical_ns * host.page_bytes / touch.size_bytes
     return [*lines, f"  first touch of fresh memory: {time(page_ns)} a page of {format_bytes(host.page_bytes)}"]
 
 

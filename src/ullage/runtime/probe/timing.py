@@ -1,4 +1,4 @@
-"""What repeated measurements come to: a median and a spread."""
+"""What repeated measurements come to: what is typical, and a spread."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _BUDGET_NS = 60_000_000
+_MOST_BRIEF = 51
+_QUICK = 5  # one round in as many, or more, is not disturbed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +20,13 @@ class Timing:
     """How long something took, in whole nanoseconds.
 
     Attributes:
-        median_ns: The median.
-        p10_ns: What a tenth of the times are below.
-        p90_ns: What nine tenths of them are below.
+        typical_ns: The median; of several rounds, that of a round which a fifth of them undercut.
+        p10_ns: What a tenth of the times are below; of several rounds, the least of theirs.
+        p90_ns: What nine tenths of them are below; of several rounds, the largest of theirs.
         num_timed: The number of times measured.
     """
 
-    median_ns: int
+    typical_ns: int
     p10_ns: int
     p90_ns: int
     num_timed: int
@@ -34,12 +36,12 @@ def timing_of(times_ns: Sequence[float]) -> Timing:
     """Return the median and the spread of times; none is shorter than a nanosecond.
 
     Example:
-        >>> timing_of([100.0, 110.0, 400.0]).median_ns
+        >>> timing_of([100.0, 110.0, 400.0]).typical_ns
         110
     """
     p10, median, p90 = np.percentile(np.asarray(times_ns, dtype=np.float64), (10, 50, 90))
     return Timing(
-        median_ns=max(round(median), 1), p10_ns=max(round(p10), 1), p90_ns=max(round(p90), 1), num_timed=len(times_ns)
+        typical_ns=max(round(median), 1), p10_ns=max(round(p10), 1), p90_ns=max(round(p90), 1), num_timed=len(times_ns)
     )
 
 
@@ -60,27 +62,43 @@ def repeated(
     return timing_of(times_ns(int(min(max(budget_ns / one_ns, least), most))))
 
 
-def median_of(timings: Sequence[Timing]) -> Timing:
-    """Return the median of several timings' medians, with the spread of all.
+def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, least: int) -> Timing:
+    """Measure as often as the budget allows, and count even the first where there are few.
+
+    Args:
+        times_ns: Measures that many times, and returns the times.
+        budget_ns: About how long all may take.
+        least: The smallest number of measurements, at least two.
+    """
+    first = list(times_ns(1))
+    num = int(min(max(budget_ns / max(first[0], 1.0), least), _MOST_BRIEF)) - 1
+    more = list(times_ns(num))
+    return timing_of(more if num >= least else first + more)
+
+
+def undisturbed(rounds: Sequence[Timing]) -> Timing:
+    """Join the timings of several rounds: what the quicker ones took, with the spread of all.
+
+    What disturbs a round, other work on the host or a block's place in its memory, makes it slower, never faster.
 
     Example:
-        >>> median_of([timing_of([5.0]), timing_of([9.0]), timing_of([6.0])])
-        Timing(median_ns=6, p10_ns=5, p90_ns=9, num_timed=3)
+        >>> undisturbed([timing_of([time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
+        Timing(typical_ns=6, p10_ns=5, p90_ns=30, num_timed=5)
     """
-    ordered = sorted(one.median_ns for one in timings)
+    ordered = sorted(one.typical_ns for one in rounds)
     return Timing(
-        median_ns=ordered[len(ordered) // 2],
-        p10_ns=min(one.p10_ns for one in timings),
-        p90_ns=max(one.p90_ns for one in timings),
-        num_timed=sum(one.num_timed for one in timings),
+        typical_ns=ordered[len(ordered) // _QUICK],
+        p10_ns=min(one.p10_ns for one in rounds),
+        p90_ns=max(one.p90_ns for one in rounds),
+        num_timed=sum(one.num_timed for one in rounds),
     )
 
 
 def bytes_per_s(size_bytes: int, timing: Timing) -> int:
-    """Return a speed, from the median.
+    """Return a speed, from what is typical.
 
     Example:
         >>> bytes_per_s(4096, timing_of([2048.0]))
         2000000000
     """
-    return size_bytes * 1_000_000_000 // timing.median_ns
+    return size_bytes * 1_000_000_000 // timing.typical_ns

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.unit.runtime.probe.fake_gpu import GB, HOST, MIB, FakeGpu, Speeds, made_up
+from tests.unit.runtime.probe.fake_gpu import GB, GIB, HOST, MIB, FakeGpu, Speeds, made_up
 from ullage.runtime.probe.advice import advise
 from ullage.runtime.probe.result import Machine, ProbeResult
 
@@ -139,8 +139,26 @@ def test_a_pool_that_is_faster_than_pytorchs_cache_is_named() -> None:
     assert advice(gpu)["allocation"][0][0] == "Take short-lived memory from a warm stream-ordered pool."
 
 
-def test_random_access_is_advised_on_only_where_there_is_a_knee() -> None:
-    assert "within 724 MiB" in advice()["random_access"][0][0]
+def test_where_little_is_free_the_size_that_was_measured_is_named() -> None:
+    said = advice(FakeGpu(free=64 * MIB))
+    assert said["allocation"][0][1].startswith("16 MiB, allocated and freed: ")
+    assert any(because.startswith("16 MiB: ") for _, because in said["from_managed"])
+
+
+def test_a_level_that_chains_see_further_out_is_named_too() -> None:
+    result = made_up()
+    gather = result.tlb("gather")
+    assert gather is not None
+    further = dataclasses.replace(gather, pattern="chain", reach_bytes=61 * GIB, num_entries=1952, page_bytes=32 * MIB)
+    said = [one for one in advise(dataclasses.replace(result, tlbs=(gather, further))) if one.topic == "random_access"]
+    assert said[1].do == "Above all within 61 GiB: there another level of the TLB ends."
+    assert said[1].because.endswith("of a full GPU, 44.7 ps within it, 44.8 ps over 64 GiB.")
+
+
+def test_random_access_is_advised_on_only_where_a_reach_ends() -> None:
+    ((do, because),) = advice()["random_access"]
+    assert do == "Keep what is read at random within 512 MiB, or sort the accesses."
+    assert "costs 15 ps; beyond, each that misses 30 ps more (256 entries for pages of 2 MiB)" in because
     flat = changed(tlb_reach=1 << 50, hit_ns=150, first_visit_ns=140)
     assert "random_access" not in advice(flat)
 

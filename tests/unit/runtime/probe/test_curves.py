@@ -9,7 +9,7 @@ cost | hit                     ____------ hit + miss
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.runtime.probe.curves import fitted_tlb, half_speed_bytes, knee_bytes
@@ -56,29 +56,52 @@ def test_a_flat_curve_has_no_knee(points: list[tuple[int, float]]) -> None:
     assert knee_bytes(points) is None
 
 
-@given(reach=st.integers(5, 11), miss=st.floats(600, 3000), hit=st.floats(100, 500))
-def test_the_model_finds_the_tlb_that_made_the_curve(reach: int, miss: float, hit: float) -> None:
-    tlb = fitted_tlb([(stride, curve(MIB << reach, hit, miss)) for stride in (MIB // 4, 2 * MIB)])
+def curves_of(reaches: dict[int, float], **cost: float) -> list[tuple[int, list[tuple[int, float]]]]:
+    """What strides cost, by what of the footprint a TLB reaches with each."""
+    return [(stride, curve(round(reach), last=18, **cost)) for stride, reach in reaches.items()]  # type: ignore[arg-type]
+
+
+STRIDES = (MIB // 4, 2 * MIB, 8 * MIB, 32 * MIB)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    entries=st.integers(16, 600),
+    page=st.sampled_from(STRIDES[1:-1]),
+    miss=st.floats(60, 3000),
+    hit=st.floats(100, 500),
+)
+def test_the_model_finds_the_tlb_that_made_the_curves(entries: int, page: int, miss: float, hit: float) -> None:
+    tlb = fitted_tlb("chain", curves_of({one: entries * max(one, page) for one in STRIDES}, hit=hit, miss=miss))
     assert tlb is not None
-    assert tlb.reach_bytes == pytest.approx(MIB << reach, rel=0.05)
-    assert (tlb.hit_ns, tlb.miss_ns) == (pytest.approx(hit, rel=0.03), pytest.approx(miss, rel=0.1))
+    assert tlb.page_bytes == page
+    assert tlb.reach_bytes == pytest.approx(entries * page, rel=0.05)
+    assert tlb.hit_ps == pytest.approx(1000 * hit, rel=0.03)
+    assert tlb.miss_ps == pytest.approx(1000 * miss, rel=0.1)
     assert tlb.error_percent <= 2
 
 
-def test_the_page_is_the_longest_stride_with_the_first_ones_knee() -> None:
-    reaches = {MIB // 4: 512, 2 * MIB: 512, 8 * MIB: 2048}  # 256 entries of 2 MiB, one for each step of 8 MiB
-    tlb = fitted_tlb([(stride, curve(reach * MIB)) for stride, reach in reaches.items()])
+def test_each_stride_may_have_a_hit_of_its_own() -> None:
+    curves = [
+        (stride, curve(256 * max(stride, 2 * MIB), hit=200.0 + 50 * index, last=18))
+        for index, stride in enumerate(STRIDES)
+    ]
+    tlb = fitted_tlb("gather", curves)
     assert tlb is not None
     assert (tlb.page_bytes, tlb.num_entries) == (2 * MIB, 256)
+    assert tlb.hit_ps == pytest.approx(275_000, rel=0.01)
 
 
-def test_a_knee_that_no_other_stride_shares_is_no_page() -> None:
-    # 2,048 places, whatever the stride
-    reaches = {MIB // 4: 512, 2 * MIB: 4096, 8 * MIB: 16384}
-    assert fitted_tlb([(stride, curve(reach * MIB, last=18)) for stride, reach in reaches.items()]) is None
-    assert fitted_tlb([(MIB // 4, curve(512 * MIB)), (2 * MIB, curve(1 << 50))]) is None
+def test_a_reach_that_hangs_on_the_number_of_places_alone_is_no_page() -> None:
+    assert fitted_tlb("chain", curves_of({one: 2048 * one for one in STRIDES})) is None
 
 
-def test_no_knee_is_no_model() -> None:
-    assert fitted_tlb([(2 * MIB, curve(1 << 50))]) is None
-    assert fitted_tlb([]) is None
+def test_a_reach_that_all_strides_share_says_that_a_page_is_as_long_at_least_and_no_more() -> None:
+    assert fitted_tlb("chain", curves_of(dict.fromkeys(STRIDES, 512 * MIB))) is None
+
+
+def test_curves_that_do_not_rise_make_no_model() -> None:
+    assert fitted_tlb("chain", curves_of(dict.fromkeys(STRIDES, 1 << 50))) is None
+    assert fitted_tlb("chain", curves_of({one: 256 * max(one, 2 * MIB) for one in STRIDES}, miss=20.0)) is None
+    assert fitted_tlb("chain", []) is None
+    assert fitted_tlb("chain", curves_of({2 * MIB: 512 * MIB, 8 * MIB: 2048 * MIB})) is None

@@ -1,0 +1,87 @@
+"""Copies and kinds of memory, measured in rounds: fresh blocks each time, spread over the time that a probe takes.
+
+What the host has a part in is disturbed: by where the system puts a block, and by what else runs. So each round measures it
+briefly; what the link or the GPU alone decides is steady, and is measured in some rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.curves import half_speed_bytes
+from ullage.runtime.probe.kinds import HOST_KINDS, measure_host_kinds
+from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Kind, KindFigures, Sample
+from ullage.runtime.probe.timing import undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.runtime.probe.gpu import Gpu
+    from ullage.runtime.probe.sizes import Sizes
+
+_MOST, _LEAST = 24, 4
+_BUDGET_S = 27
+_STEADY_EVERY = 4  # rounds
+_DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
+_STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
+_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable", "pageable_in_place", "managed_by_fault")
+_STEADY_KINDS: tuple[Kind, ...] = ("pinned", "mapped", "managed_prefetched")
+
+
+def measure_rounds(gpu: Gpu, sizes: Sizes) -> tuple[tuple[CopyCurve, ...], tuple[KindFigures, ...]]:
+    """Measure copies, and the kinds of memory that the host has a part in.
+
+    Args:
+        gpu: The GPU.
+        sizes: Of copies and blocks.
+
+    Returns:
+        A curve for each kind of copy and direction, and each kind's figures.
+    """
+    copies: dict[tuple[str, str], list[CopyCurve]] = {}
+    kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in HOST_KINDS}
+    num_rounds, end = 0, time.monotonic() + _BUDGET_S
+    while num_rounds < _LEAST or (num_rounds < _MOST and time.monotonic() < end):
+        is_all = num_rounds % _STEADY_EVERY == 0
+        for curve in measure_copies(gpu, _DISTURBED_COPIES + (_STEADY_COPIES if is_all else ()), sizes.copies):
+            copies.setdefault((curve.kind, curve.direction), []).append(curve)
+        for one in measure_host_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes.kind):
+            kinds[one.kind].append(one)
+        num_rounds += 1
+    return tuple(map(_joined_curve, copies.values())), tuple(map(_joined_kind, kinds.values()))
+
+
+def _joined_curve(rounds: Sequence[CopyCurve]) -> CopyCurve:
+    if any(one.why for one in rounds):
+        return next(one for one in rounds if one.why)
+    points = tuple(
+        CopyPoint(
+            size_bytes=found[0].size_bytes,
+            latency=undisturbed([one.latency for one in found]),
+            in_stream=undisturbed([one.in_stream for one in found]),
+        )
+        for found in zip(*(one.points for one in rounds), strict=True)
+    )
+    half = half_speed_bytes([(point.size_bytes, point.bytes_per_s) for point in points])
+    return replace(rounds[0], points=points, half_speed_bytes=half)
+
+
+def _joined_kind(rounds: Sequence[KindFigures]) -> KindFigures:
+    if any(one.why for one in rounds):
+        return next(one for one in rounds if one.why)
+    return replace(
+        rounds[0],
+        first_read=_joined_sample([one.first_read for one in rounds]),
+        read=_joined_sample([one.read for one in rounds]),
+        write=_joined_sample([one.write for one in rounds]),
+    )
+
+
+def _joined_sample(rounds: Sequence[Sample | None]) -> Sample | None:
+    there = [one for one in rounds if one is not None]
+    if not there:
+        return None
+    return replace(there[0], timing=undisturbed([one.timing for one in there if one.timing is not None]))

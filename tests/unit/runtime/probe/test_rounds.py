@@ -1,0 +1,81 @@
+"""Copies and kinds of memory are measured in rounds, and rounds that were disturbed do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+
+import pytest
+
+from tests.unit.runtime.probe.fake_gpu import GB, MIB, FakeGpu
+from ullage.runtime.probe import rounds
+from ullage.runtime.probe.gpu import Block, MemoryKind
+from ullage.runtime.probe.rounds import measure_rounds
+from ullage.runtime.probe.sizes import sizes_for
+
+
+def disturbed(monkeypatch: pytest.MonkeyPatch, speeds: list[int]) -> FakeGpu:
+    """A GPU whose blocks of pageable memory are as fast as where the system puts them."""
+    gpu = FakeGpu()
+    given = cycle(speeds)
+    allocate: Callable[[MemoryKind, int], Block] = gpu.allocate
+
+    def elsewhere(kind: MemoryKind, size_bytes: int) -> Block:
+        if kind == "pageable":
+            gpu.speeds.pageable = next(given)
+        return allocate(kind, size_bytes)
+
+    monkeypatch.setattr(gpu, "allocate", elsewhere)
+    return gpu
+
+
+def test_slow_rounds_do_not_count_even_where_they_are_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = disturbed(monkeypatch, [3 * GB, 12 * GB, 12 * GB, 3 * GB, 4 * GB, 3 * GB])
+    copies, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB))
+    assert not gpu.live
+    for curve in copies:
+        top = 12 * GB if curve.kind == "pageable" else 55 * GB
+        assert curve.top_bytes_per_s == pytest.approx(top, rel=0.01)
+    read = {one.kind: one.read for one in kinds}["pageable"]
+    assert read is not None
+    assert read.timing is not None
+    assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
+    assert read.timing.p90_ns > 3 * read.timing.typical_ns  # the spread shows them
+
+
+def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = disturbed(monkeypatch, [12 * GB] * 15 + [40 * GB])
+    monkeypatch.setattr(rounds, "_MOST", 8)
+    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB))
+    read = {one.kind: one.read for one in kinds}["pageable"]
+    assert read is not None
+    assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
+
+
+def test_rounds_end_with_the_budget_and_four_are_made_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
+    monkeypatch.setattr(rounds, "_BUDGET_S", 0)
+    copies, _ = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB))
+    by_kind = {one.kind: one.points[-1].in_stream.num_timed for one in copies}
+    assert by_kind == {
+        "pageable": 4 * 2,
+        "pinned": 2,
+    }  # too slow for more than two in a round; the steady in one of four
+
+
+def test_a_part_that_fails_in_any_round_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
+    allocate: Callable[[MemoryKind, int], Block] = gpu.allocate
+    num_calls = 0
+
+    def failing(kind: MemoryKind, size_bytes: int) -> Block:
+        nonlocal num_calls
+        num_calls += kind == "managed"
+        if kind == "managed" and num_calls > 7:
+            raise RuntimeError("out of memory")
+        return allocate(kind, size_bytes)
+
+    monkeypatch.setattr(gpu, "allocate", failing)
+    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB))
+    assert {one.kind for one in kinds if one.why == "out of memory"} == {"managed_by_fault", "managed_prefetched"}
+    assert not gpu.live
