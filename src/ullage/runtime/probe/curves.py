@@ -27,6 +27,7 @@ KNEE = 1.5
 """An access that costs this many times the least is beyond the knee."""
 
 _REACHES_PER_OCTAVE = 16
+_FINER = 33  # reaches between two of those, on both sides
 _LEAST_MISS = 0.1  # of a hit: less is no miss
 _LEAST_GAIN = 2.0  # a model without misses has errors this many times as large, or there is none with
 _LEAST_PLACES = 4  # with fewer entries than this, the reach is one of places
@@ -130,7 +131,9 @@ def fitted_tlb(pattern: str, curves: Sequence[tuple[int, Sequence[tuple[int, flo
     known = [(stride, np.array(points, dtype=np.float64).T) for stride, points in curves if len(points) > 2]
     if len(known) < 3:
         return None
-    best = min(_models(known), key=lambda one: one.error)
+    near = min(_models(known), key=lambda one: one.error)
+    finer = near.reach * np.geomspace(2 ** (-1 / _REACHES_PER_OCTAVE), 2 ** (1 / _REACHES_PER_OCTAVE), _FINER)
+    best = min((_nearest(known, page=near.page, reach=float(one)) for one in finer), key=lambda one: one.error)
     flat = _nearest(known, page=known[0][0], reach=math.inf)
     is_better = flat.error > _LEAST_GAIN * best.error and best.miss > _LEAST_MISS * best.hit
     if not is_better or best.page in (known[0][0], known[-1][0]) or best.reach < _LEAST_PLACES * best.page:
