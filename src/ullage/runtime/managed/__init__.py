@@ -1,6 +1,6 @@
 """Managed memory done right: advice by role, moves of many ranges and ahead of their use, and what over-subscription costs."""
 
-from ullage.runtime.managed.memory import host_view, managed_bytes, managed_tensor
+from ullage.runtime.managed.memory import gpu_view, host_view, managed_bytes, managed_tensor
 from ullage.runtime.managed.model import ManagedModel, manage
 from ullage.runtime.managed.over_subscription import OverSubscription, over_subscribed, zigzag
 from ullage.runtime.managed.prefetched import PrefetchedModel, prefetching
@@ -16,6 +16,7 @@ __all__ = [
     "Role",
     "discard",
     "discard_and_prefetch",
+    "gpu_view",
     "host_view",
     "manage",
     "managed_bytes",

@@ -11,6 +11,7 @@ import torch
 
 from ullage.errors import DeviceError
 from ullage.runtime.managed.bindings import NotOfferedError, checked, cuda_runtime
+from ullage.runtime.managed.dlpack import bytes_over
 from ullage.runtime.managed.gpus import gpu_named
 from ullage.runtime.managed.roles import HOST, Advice
 from ullage.units import format_bytes
@@ -37,6 +38,9 @@ class Calls(Protocol):
 
     def allocate(self, size_bytes: int) -> int:
         """Take managed memory; nothing is populated yet."""
+
+    def wait(self) -> None:
+        """Wait until all that was issued to the GPU has run."""
 
     def free(self, address: int) -> None:
         """Give it back, when all that may use it has run."""
@@ -115,14 +119,18 @@ class CudaCalls:
         finally:
             checked(self._cuda.cudaSetDevice(before), "making a GPU the current one")
 
+    def wait(self) -> None:
+        """Wait until all that was issued to the GPU has run."""
+        torch.cuda.synchronize(self.device)
+
     def free(self, address: int) -> None:
         """Give it back, when all that may use it has run. Cost: waits for the GPU."""
-        torch.cuda.synchronize(self.device)
+        self.wait()
         checked(self._cuda.cudaFree(address), "freeing managed memory")
 
     def device_tensor(self, owner: ManagedRange) -> torch.Tensor:
         """Return a range's bytes as the GPU's uint8 tensor, which keeps the range alive."""
-        return torch.as_tensor(_CudaBytes(owner), device=self.device)
+        return bytes_over(owner.address, owner.size_bytes, self.device, owner)
 
     def host_tensor(self, owner: ManagedRange) -> torch.Tensor:
         """Return a range's bytes as a uint8 tensor of the host, which keeps the range alive."""
@@ -194,20 +202,6 @@ class CudaCalls:
         where.type = kinds.cudaMemLocationTypeHost if location == HOST else kinds.cudaMemLocationTypeDevice
         where.id = 0 if location == HOST else location
         return where
-
-
-class _CudaBytes:
-    """A range as torch takes it in; the tensor over it keeps this, and so the range."""
-
-    def __init__(self, owner: ManagedRange) -> None:
-        self._owner = owner
-        self.__cuda_array_interface__ = {
-            "shape": (owner.size_bytes,),
-            "typestr": "|u1",
-            "data": (owner.address, False),
-            "strides": None,
-            "version": 2,
-        }
 
 
 def calls_for(device: torch.device | str) -> Calls:

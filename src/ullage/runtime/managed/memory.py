@@ -52,11 +52,14 @@ class ManagedRange:
         self.role, self.calls, self.is_lost, self.is_of_model = role, calls, False, False
         self.address = calls.allocate(self.size_bytes)
         self._readers = tuple(readers) or (calls.device.index or 0,)
+        self._others: list[Calls] = []
         _LIVE[self.address] = self
         self._advise()
 
     def __del__(self) -> None:
         if self.address and not sys.is_finalizing():
+            for other in self._others:
+                other.wait()
             self.calls.free(self.address)
 
     @property
@@ -68,6 +71,15 @@ class ManagedRange:
     def gpu(self) -> int:
         """The number of its GPU."""
         return self.calls.device.index or 0
+
+    def seen_by(self, calls: Calls) -> None:
+        """Take note that another GPU uses it, which is waited for before it is freed."""
+        if calls is not self.calls and calls not in self._others:
+            self._others.append(calls)
+
+    def calls_of(self, device: torch.device) -> Calls:
+        """Return the calls of a GPU that uses it; those of its own where that is no such GPU."""
+        return next((one for one in self._others if one.device == device), self.calls)
 
     def _advise(self) -> None:
         places = {Place.HOST: (HOST,), Place.GPU: (self.gpu,), Place.READERS: self._readers}
@@ -97,16 +109,31 @@ def managed_tensor(
         readers: The numbers of the GPUs that read it, for the roles "shared" and "seldom"; none: its own.
 
     Raises:
-        DeviceError: There is no GPU, it cannot use managed memory while the host does, or cuda-bindings is missing.
+        DeviceError: There is no GPU, or no such reader, one cannot use managed memory while the host does, or cuda-bindings is
+            missing.
         RuntimeMemoryError: The system does not give the memory, or there is no such role. Nothing is held.
 
     Cost: its memory takes whole pages. Freeing it waits for the GPU.
     """
     calls, kind = calls_for(device), role_named(role)
+    check_readers(readers)
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return torch.empty(tuple(shape), dtype=dtype, device=calls.device)
     return range_bytes(ManagedRange(size, kind, calls, readers))[:size].view(dtype).view(tuple(shape))
+
+
+def check_readers(readers: Sequence[int]) -> None:
+    """Check that GPUs that are to read memory are there, and can.
+
+    Args:
+        readers: Their numbers.
+
+    Raises:
+        DeviceError: One is not, or cannot.
+    """
+    for reader in readers:
+        calls_for(f"cuda:{reader}")
 
 
 def range_bytes(one: ManagedRange) -> torch.Tensor:
@@ -141,6 +168,30 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     if one is None:
         raise RuntimeMemoryError("only a managed tensor can be seen by the host too; make it with managed_tensor()")
     data = one.calls.host_tensor(one).view(tensor.dtype)
+    return data.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def gpu_view(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """Return a managed tensor's memory as a tensor of another GPU; what one writes, the other reads.
+
+    Nothing waits for the other GPU: synchronise, or wait for an event, before one reads what the other writes. With the role
+    "shared" and both GPUs in `readers`, each reads the memory where it lies; "lookup" gives each a copy while nobody writes;
+    else pages move to whoever touches them.
+
+    Args:
+        tensor: A managed tensor, or a view of one.
+        device: The other GPU.
+
+    Raises:
+        RuntimeMemoryError: It is not over managed memory.
+        DeviceError: There is no such GPU, or it cannot use managed memory while the host does.
+    """
+    one = range_of(tensor)
+    if one is None:
+        raise RuntimeMemoryError("only a managed tensor can be seen by another GPU; make it with managed_tensor()")
+    calls = calls_for(device)
+    one.seen_by(calls)
+    data = calls.device_tensor(one).view(tensor.dtype)
     return data.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 

@@ -10,7 +10,7 @@ import torch
 from ullage.errors import RuntimeMemoryError
 from ullage.runtime.managed.cuda_calls import calls_for
 from ullage.runtime.managed.grouping import grouped
-from ullage.runtime.managed.memory import ManagedRange, range_bytes, range_of
+from ullage.runtime.managed.memory import ManagedRange, check_readers, range_bytes, range_of
 from ullage.runtime.weights.arena import free_host_bytes
 from ullage.units import format_bytes
 
@@ -32,6 +32,7 @@ def manage(
     roles: Mapping[str, Role | str] | None = None,
     *,
     device: torch.device | str = "cuda",
+    readers: Sequence[int] = (),
 ) -> ManagedModel:
     """Move a model's parameters to managed memory: it may be larger than the GPU, and runs as it is.
 
@@ -43,6 +44,7 @@ def manage(
         roles: What parts of the model are for, by name: a module's, for all in it, or a parameter's; the longest name wins.
             Any of a tied weight's names will do. What is not named is "moved", weights of `nn.Embedding` "lookup".
         device: The GPU that runs it.
+        readers: The numbers of the GPUs that read weights of the roles "shared" and "seldom", by `gpu_view`; none: its own.
 
     Returns:
         The model's memory: `unmanage` it to have the model as it was, or use it as a context.
@@ -56,6 +58,7 @@ def manage(
     take no more than the largest module besides.
     """
     calls = calls_for(device)
+    check_readers(readers)
     groups = grouped(model, roles or {})
     more, free = _more_host_bytes(groups.values()), free_host_bytes()
     if more > free * _HOST_SHARE:
@@ -63,19 +66,26 @@ def manage(
             f"the weights may take {format_bytes(more)} more of the host, and it has {format_bytes(free)} free; keep a part of "
             "the model out, or use smaller weights"
         )
-    return ManagedModel(model, groups, calls)
+    return ManagedModel(model, groups, calls, readers)
 
 
 class ManagedModel:
     """A model whose weights are in managed memory. `manage` makes it."""
 
-    def __init__(self, model: nn.Module, groups: dict[tuple[int, Role], list[nn.Parameter]], calls: Calls) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        groups: dict[tuple[int, Role], list[nn.Parameter]],
+        calls: Calls,
+        readers: Sequence[int] = (),
+    ) -> None:
         """Take over a model's weights.
 
         Args:
             model: The model.
             groups: Its parameters, by module and role.
             calls: The calls of its GPU.
+            readers: The numbers of the GPUs that read what is shared; none: its own.
 
         Raises:
             RuntimeMemoryError: The system does not give the memory; the model is as it was.
@@ -86,7 +96,7 @@ class ManagedModel:
         self.size_bytes = 0
         try:
             for (_, role), parameters in groups.items():
-                self.size_bytes += _move(parameters, role, calls)
+                self.size_bytes += _move(parameters, role, calls, readers)
             for tensor in tensors:
                 if range_of(tensor) is None:  # a buffer, or a weight of no elements
                     tensor.data = tensor.data.to(calls.device)
@@ -164,7 +174,7 @@ def _more_host_bytes(groups: Iterable[Sequence[nn.Parameter]]) -> int:
     return coming + most
 
 
-def _move(parameters: list[nn.Parameter], role: Role, calls: Calls) -> int:
+def _move(parameters: list[nn.Parameter], role: Role, calls: Calls, readers: Sequence[int]) -> int:
     """Move parameters to a range of their own; return its size. The host writes it, so that no GPU memory is needed."""
     offsets, end = list[int](), 0
     for one in parameters:
@@ -172,7 +182,7 @@ def _move(parameters: list[nn.Parameter], role: Role, calls: Calls) -> int:
         end += -(-one.numel() * one.element_size() // _ALIGN) * _ALIGN
     if end == 0:
         return 0
-    memory = ManagedRange(end, role, calls)
+    memory = ManagedRange(end, role, calls, readers)
     memory.is_of_model = True
     here, there = calls.host_tensor(memory), range_bytes(memory)
     for one, offset in zip(parameters, offsets, strict=True):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def prefetch(tensors: Sequence[torch.Tensor], *, to: str = "gpu") -> None:
     """Move managed tensors to their GPU or to the host, after what was issued on the current stream, before what will be.
 
+    The GPU is the one whose tensors they are: of a `gpu_view`, the other one.
+
     Whoever touches a page before it has arrived waits for it, so this changes times and nothing else.
 
     Args:
@@ -36,7 +38,7 @@ def prefetch(tensors: Sequence[torch.Tensor], *, to: str = "gpu") -> None:
         raise RuntimeMemoryError(f"{to!r} is no place to move to: 'gpu' or 'host'")
     found = [span_of(tensor) for tensor in tensors]
     if found:
-        calls, gpu = _calls_of([one for one, _ in found])
+        calls, gpu = _calls_of(tensors, [one for one, _ in found])
         with calls.stream() as stream:
             calls.prefetch(_some([span for _, span in found]), HOST if to == "host" else gpu, stream)
 
@@ -57,7 +59,7 @@ def discard(tensors: Sequence[torch.Tensor]) -> None:
     Cost: one call. The driver may keep the host for as long as it takes.
     """
     if ranges := [_whole(tensor) for tensor in tensors]:
-        calls, _ = _calls_of(ranges)
+        calls, _ = _calls_of(tensors, ranges)
         with calls.stream() as stream:
             calls.discard([one.span for one in ranges], stream)
         _lose(ranges)
@@ -75,7 +77,7 @@ def discard_and_prefetch(tensors: Sequence[torch.Tensor]) -> None:
     Cost: one call and no copy, for which the driver may keep the host; where it lacks the call, as `prefetch`.
     """
     if ranges := [_whole(tensor) for tensor in tensors]:
-        calls, gpu = _calls_of(ranges)
+        calls, gpu = _calls_of(tensors, ranges)
         with calls.stream() as stream:
             calls.discard_and_prefetch([one.span for one in ranges], gpu, stream)
         _lose(ranges)
@@ -106,12 +108,13 @@ def _whole(tensor: torch.Tensor) -> ManagedRange:
     return one
 
 
-def _calls_of(ranges: Sequence[ManagedRange]) -> tuple[Calls, int]:
-    calls = {id(one.calls): one.calls for one in ranges}
-    if len(calls) != 1:
-        gpus = ", ".join(str(one.device) for one in calls.values())
+def _calls_of(tensors: Sequence[torch.Tensor], ranges: Sequence[ManagedRange]) -> tuple[Calls, int]:
+    """Return the calls of the GPU that all tensors are of, and its number."""
+    found = [one.calls_of(tensor.device) for tensor, one in zip(tensors, ranges, strict=True)]
+    if any(one is not found[0] for one in found):
+        gpus = ", ".join(dict.fromkeys(str(one.device) for one in found))
         raise RuntimeMemoryError(f"tensors of several GPUs ({gpus}) cannot be moved in one call")
-    return ranges[0].calls, ranges[0].gpu
+    return found[0], found[0].device.index or 0
 
 
 def _some(spans: Sequence[Span]) -> list[Span]:

@@ -43,6 +43,9 @@ class FakeCalls:
         self.held[address], self.sizes[address] = memory, size_bytes
         return address
 
+    def wait(self) -> None:
+        self.log.append("waited")
+
     def free(self, address: int) -> None:
         del self.sizes[address]
         del self.held[address]
