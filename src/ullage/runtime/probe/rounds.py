@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.sizes import Sizes
 
 _MOST, _LEAST = 24, 4
-_BUDGET_S = 27
-_STEADY_EVERY = 4  # rounds
+_BUDGET_S = 32
+_STEADY_EVERY = 3  # rounds
 _DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
 _STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
 _DISTURBED_KINDS: tuple[Kind, ...] = ("pageable", "pageable_in_place", "managed_by_fault")

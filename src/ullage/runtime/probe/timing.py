@@ -20,7 +20,7 @@ class Timing:
     """How long something took, in whole nanoseconds.
 
     Attributes:
-        typical_ns: The median; of several rounds, that of a round which a fifth of them undercut.
+        typical_ns: The median; of several rounds, the `p10_ns` of a round which a fifth of them undercut.
         p10_ns: What a tenth of the times are below; of several rounds, the least of theirs.
         p90_ns: What nine tenths of them are below; of several rounds, the largest of theirs.
         num_timed: The number of times measured.
@@ -79,13 +79,13 @@ def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, lea
 def undisturbed(rounds: Sequence[Timing]) -> Timing:
     """Join the timings of several rounds: what the quicker ones took, with the spread of all.
 
-    What disturbs a round, other work on the host or a block's place in its memory, makes it slower, never faster.
+    What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower, never faster.
 
     Example:
         >>> undisturbed([timing_of([time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
         Timing(typical_ns=6, p10_ns=5, p90_ns=30, num_timed=5)
     """
-    ordered = sorted(one.typical_ns for one in rounds)
+    ordered = sorted(one.p10_ns for one in rounds)
     return Timing(
         typical_ns=ordered[len(ordered) // _QUICK],
         p10_ns=min(one.p10_ns for one in rounds),
