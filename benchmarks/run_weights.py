@@ -1,9 +1,11 @@
 """Times a model whose weights are streamed beside the same model resident on the GPU and offloaded by accelerate.
 
-    python -m benchmarks.run_weights [--rounds 5] [--out FILE]
+    python -m benchmarks.run_weights [--rounds 5] [--disk FOLDER] [--out FILE]
 
 The model has twelve of Llama 3 8B's layers and random weights in bfloat16, 5.76 GB. Contenders take turns, and figures are
-medians. The link's speed is that of pinned copies of a layer, measured in the same run. `--small` tries the script on a CPU.
+medians. The link's speed is that of pinned copies of a layer, measured in the same run. Then half of the streamed blocks lie on
+disk, in `--disk` (by default where temporary files do): with reads past the cache of files, from a cold cache and from a warm
+one, beside plain reads of as many bytes by as many threads, and beside accelerate. `--small` tries the script on a CPU.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import argparse
 import copy
 import gc
 import json
+import mmap
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +30,10 @@ from benchmarks.machine import machine as hardware
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ullage.runtime.weights import stream
+from ullage.runtime.weights import StreamedModel, stream
 from ullage.runtime.weights.blocks import find_blocks
+from ullage.runtime.weights.disk_plan import NUM_STAGING, paged
+from ullage.runtime.weights.disk_reader import CHUNK_BYTES, NUM_THREADS
 
 RESULTS = Path(__file__).parent / "results" / "weights.json"
 SHAPE = {
@@ -180,6 +188,98 @@ def take_accelerate(model: Any, machine: Machine, short: torch.Tensor, times: di
     model.to(machine.device)
 
 
+READS = ("past the cache", "cold cache", "warm cache")
+
+
+def prepare_reads(run: StreamedModel, kind: str) -> None:
+    """Let the next pass read from the disk itself, or from what the system has cached of it."""
+    file = run._file
+    assert file is not None
+    if kind == "past the cache":
+        file.read_past_cache()
+        return
+    file.read_through_cache()
+    if kind == "cold cache":
+        file.drop_cache()
+
+
+def plain_read_s(folder: Path, size_bytes: int, rounds: int) -> dict[str, list[float]]:
+    """Time plain reads of a file by as many threads, in pieces of as many bytes, to memory that is there already."""
+    times: dict[str, list[float]] = {}
+    size_bytes = paged(size_bytes)
+    into = memoryview(mmap.mmap(-1, size_bytes))
+    with tempfile.TemporaryFile(dir=folder) as file, ThreadPoolExecutor(NUM_THREADS) as pool:
+        for begin in range(0, size_bytes, CHUNK_BYTES):
+            file.write(os.urandom(min(CHUNK_BYTES, size_bytes - begin)))
+        os.fsync(file.fileno())
+        for kind in READS:
+            flags = os.O_RDONLY | (os.O_DIRECT if kind == READS[0] else 0)
+            try:
+                descriptor = os.open(f"/proc/self/fd/{file.fileno()}", flags)
+            except OSError:  # a file system without such reads
+                continue
+
+            def read(begin: int, descriptor: int = descriptor) -> None:
+                os.preadv(descriptor, [into[begin : begin + CHUNK_BYTES]], begin)
+
+            for _ in range(rounds + 1):  # the first one fills the cache
+                if kind != "warm cache":
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                start = time.perf_counter()
+                list(pool.map(read, range(0, size_bytes, CHUNK_BYTES)))
+                times.setdefault(kind, []).append(time.perf_counter() - start)
+            os.close(descriptor)
+    return {kind: some[1:] for kind, some in times.items()}
+
+
+def time_disk(model: Any, machine: Machine, rounds: int, folder: Path) -> dict[str, Any]:
+    """Time passes with half of the streamed blocks on disk."""
+    ids = ids_of(SHORT, machine, model.config.vocab_size)
+    want = forward(model, ids)
+    sizes = [one.size_bytes for one in find_blocks(model)]
+    host_bytes = sum(sizes[len(sizes) // 2 :]) + NUM_STAGING * paged(max(sizes))
+    found: dict[str, Any] = {}
+    with stream(model, least_bytes(model), device=machine.device, host_bytes=host_bytes, disk=folder) as run:
+        found["disk_bytes"], found["pinned_bytes"] = run.plan.disk_bytes, run.pinned_bytes
+        found["blocks_on_disk"] = sum(run.plan.is_on_disk)
+        for kind in READS:
+            prepare_reads(run, kind)
+            predicted = run.predict(input_ids=ids, use_cache=False, logits_to_keep=1)
+            print(f"half on disk, {kind}: {predicted}", file=sys.stderr, flush=True)
+            is_same, passes, blocks = True, [], []
+            for _ in range(rounds):
+                prepare_reads(run, kind)
+                passes.append(machine.seconds(lambda: forward(model, ids)))
+                blocks.append(run.measured_s())
+                prepare_reads(run, kind)
+                is_same = is_same and bool(torch.equal(forward(model, ids), want))
+            found[kind] = {
+                "pass_s": [statistics.median(passes), min(passes), max(passes)],
+                "blocks_s": [statistics.median(blocks), min(blocks), max(blocks)],
+                # What a prediction of a cold cache measures is a warm one: its own passes fill it.
+                "predicted_s": predicted.step_s,
+                "disk_bytes_per_s": predicted.disk_bytes_per_s,
+                "limit": predicted.limit,
+                "same_logits": is_same,
+            }
+    plain = plain_read_s(folder, found["disk_bytes"], rounds)
+    found["plain_read_s"] = {kind: [statistics.median(one), min(one), max(one)] for kind, one in plain.items()}
+    if machine.is_gpu:
+        found["accelerate_s"] = take_accelerate_from_disk(model, machine, ids, folder)
+    return found
+
+
+def take_accelerate_from_disk(model: Any, machine: Machine, ids: torch.Tensor, folder: Path) -> list[float]:
+    """Time two passes of a copy of the model that accelerate keeps on disk, all of it."""
+    from accelerate import disk_offload
+
+    other = copy.deepcopy(model).to("cpu")
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        disk_offload(other, place, execution_device=torch.device("cuda", 0))
+        forward(other, ids)
+        return [machine.seconds(lambda: forward(other, ids)) for _ in range(2)]
+
+
 def generate(model: Any, machine: Machine) -> dict[str, Any]:
     """Generate 64 tokens, resident and streamed."""
     ids = ids_of((1, 16), machine, model.config.vocab_size)
@@ -267,6 +367,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--large", type=int, nargs=2, default=[16, 4096], metavar=("SEQUENCES", "TOKENS"))
+    parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()), metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
@@ -280,6 +381,9 @@ def main() -> None:
     found["pinning"] = pin_by_torch(model, machine)
     found["passes"] = time_passes(model, machine, asked.rounds, large)
     print(json.dumps(found["passes"], indent=1), flush=True)
+    asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    found["disk"] = time_disk(model, machine, asked.rounds, asked.disk)
+    print(json.dumps(found["disk"], indent=1), flush=True)
     asked.out.write_text(json.dumps(found, indent=1) + "\n")
     found["generate"] = generate(model, machine)
     print(json.dumps(found["generate"]), flush=True)

@@ -80,13 +80,22 @@ def check_host_memory(wanted_bytes: int, allowed_bytes: int | None = None) -> No
     Raises:
         RuntimeMemoryError: It is too much; nothing was taken.
     """
-    free = free_host_bytes()
-    most = int(free * _LOCKABLE_SHARE) if allowed_bytes is None else allowed_bytes
+    most = lockable_bytes(allowed_bytes)
     if wanted_bytes > most:
         raise RuntimeMemoryError(
             f"{format_bytes(wanted_bytes)} of pinned host memory are needed, {format_bytes(most)} may be taken "
-            f"({format_bytes(free)} are free); keep more blocks on the GPU, or say how much may be taken by host_bytes="
+            f"({format_bytes(free_host_bytes())} are free); keep more blocks on the GPU, say how much may be taken by "
+            "host_bytes=, or let some blocks lie in a file by disk="
         )
+
+
+def lockable_bytes(allowed_bytes: int | None = None) -> int:
+    """Return what arenas may take.
+
+    Args:
+        allowed_bytes: What somebody said; None: nine tenths of what the host says is free.
+    """
+    return int(free_host_bytes() * _LOCKABLE_SHARE) if allowed_bytes is None else allowed_bytes
 
 
 def free_host_bytes() -> int:

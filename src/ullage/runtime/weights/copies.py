@@ -47,7 +47,16 @@ class HostCopies:
 
     def copy_in(self, block: int, slot: int) -> None:
         """Copy a block to a buffer."""
-        _copy(self._sources[block], self._slots[slot], block, slot, self._arrival)
+        self.copy_from(self._sources[block], block, slot)
+
+    def copy_from(self, source: torch.Tensor, block: int, slot: int) -> None:
+        """Copy a block's bytes, wherever they are on the host, to a buffer."""
+        with torch.no_grad():
+            _copy(source, self._slots[slot], block, slot, self._arrival)
+
+    def mark(self) -> Callable[[], None]:
+        """Return what waits for the copies up to now: nothing has to."""
+        return _nothing
 
     def wait_for(self, slot: int) -> None:
         """Do nothing: the copy is there."""
@@ -56,6 +65,12 @@ class HostCopies:
         """Do nothing: what was computed is done."""
 
     def settle(self) -> None:
+        """Do nothing: all copies are done."""
+
+    def foresee(self, blocks: Sequence[int]) -> None:
+        """Do nothing: blocks are there."""
+
+    def begin(self) -> None:
         """Do nothing: all copies are done."""
 
 
@@ -89,10 +104,21 @@ class CudaCopies:
 
     def copy_in(self, block: int, slot: int) -> None:
         """Issue a copy of a block to a buffer, after what `done_with` last marked for it."""
+        self.copy_from(self._sources[block], block, slot)
+
+    def copy_from(self, source: torch.Tensor, block: int, slot: int) -> None:
+        """Issue a copy of a block's bytes, wherever they are in pinned memory; on any thread, one at a time."""
         self.stream.wait_event(self._used[slot])
         with torch.no_grad(), torch.cuda.stream(self.stream):
-            _copy(self._sources[block], self._slots[slot], block, slot, self._arrival)
+            _copy(source, self._slots[slot], block, slot, self._arrival)
         self._copied[slot].record(self.stream)
+
+    def mark(self) -> Callable[[], None]:
+        """Return what lets the host wait, on any thread, for the copies that were issued up to now."""
+        event = torch.cuda.Event(blocking=True)  # a thread that spins would take a core from those that read
+        event.record(self.stream)
+        wait: Callable[[], None] = event.synchronize
+        return wait
 
     def wait_for(self, slot: int) -> None:
         """Let the current stream wait for the last copy to a buffer."""
@@ -105,3 +131,13 @@ class CudaCopies:
     def settle(self) -> None:
         """Wait until all copies that were issued have read the host."""
         self.stream.synchronize()
+
+    def foresee(self, blocks: Sequence[int]) -> None:
+        """Do nothing: blocks are there."""
+
+    def begin(self) -> None:
+        """Do nothing: all copies are issued."""
+
+
+def _nothing() -> None:
+    """Wait for nothing."""

@@ -1,4 +1,4 @@
-"""A block whose weights are at home on the host, and are lent to a buffer while it runs."""
+"""A block whose weights are at home on the host or in a file, and are lent to a buffer while it runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from ullage.runtime.weights.block_file import BlockFile, FilePart
     from ullage.runtime.weights.blocks import Block
     from ullage.runtime.weights.coding import Storage
 
 
 class HostedBlock:
-    """A block's weights in an arena.
+    """A block's weights in an arena, or in a part of a file.
 
     Attributes:
         block: The block.
+        part: Where in the file they lie; None: they lie in an arena.
         data: The weights' bytes on the host, uint8.
         copied_version: `version()` when it was last copied to a buffer.
         settle: Waits for copies that were issued and may not have read the host yet.
@@ -37,6 +39,7 @@ class HostedBlock:
         *,
         is_pinned: bool,
         storage: Storage | None = None,
+        file: BlockFile | None = None,
     ) -> None:
         """Move a block's weights to the host.
 
@@ -45,16 +48,18 @@ class HostedBlock:
             fill: Writes a parameter's values to the tensor that is given with it.
             is_pinned: Whether to page-lock the memory.
             storage: How matrices are stored; None: as they are.
+            file: What they lie in; None: pinned memory.
 
         Raises:
             RuntimeMemoryError: The host does not give or lock it; the block is as it was.
         """
         offsets, size_bytes = stored_offsets(block, storage)
-        arena = PinnedArena(size_bytes, is_pinned=is_pinned)
-        self.block, self.data, self.copied_version = block, arena.data, -1
+        self.part: FilePart | None = None if file is None else file.take(size_bytes)
+        data = PinnedArena(size_bytes, is_pinned=is_pinned).data if self.part is None else self.part.data
+        self.block, self.data, self.copied_version = block, data, -1
         self.settle: Callable[[], None] = lambda: None
         self._homes = [
-            home_of(arena.data, offset, weight.parameter, storage)
+            home_of(data, offset, weight.parameter, storage)
             for offset, weight in zip(offsets, block.weights, strict=True)
         ]
         self._likes = [torch.empty_like(weight.parameter.data, device="meta") for weight in block.weights]
@@ -68,6 +73,8 @@ class HostedBlock:
                 values = torch.empty_like(weight.parameter.data, device="cpu")
                 fill(weight.parameter, values)
                 home.store(values)
+        if self.part is not None:
+            self.part.rest()
         self.send_home()
 
     def version(self) -> int:
@@ -142,7 +149,8 @@ class HostedBlock:
         return {id(weight.parameter): home for weight, home in zip(self.block.weights, self._homes, strict=True)}
 
     def close(self) -> None:
-        """Let the module save itself as it did before."""
+        """Let the module save itself as it did before, and let go of what copies."""
+        self.settle = lambda: None
         for hook in self._hooks:
             hook.remove()
 

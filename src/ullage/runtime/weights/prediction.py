@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class StreamPrediction:
         copy_s: How long the link copies, in all.
         step_s: How long the pass takes.
         probed_bytes_per_s: The link's speed when `ullage probe` measured this machine; None: it did not.
+        disk_bytes: What is read from disk.
+        disk_bytes_per_s: The disk's speed, as measured: the cache of files is part of it where reads go through that.
     """
 
     moved_bytes: int
@@ -42,6 +45,8 @@ class StreamPrediction:
     copy_s: float
     step_s: float
     probed_bytes_per_s: float | None = None
+    disk_bytes: int = 0
+    disk_bytes_per_s: float = math.inf
 
     @classmethod
     def of(
@@ -50,6 +55,7 @@ class StreamPrediction:
         compute_s: Sequence[float],
         link_bytes_per_s: float,
         probed_bytes_per_s: float | None = None,
+        disk_bytes_per_s: float = math.inf,
     ) -> StreamPrediction:
         """Predict a pass from how long each block computes and how fast the link is.
 
@@ -58,20 +64,30 @@ class StreamPrediction:
             compute_s: How long each block computes, in seconds.
             link_bytes_per_s: The link's speed.
             probed_bytes_per_s: What it was when the machine was probed; None: it was not.
+            disk_bytes_per_s: The disk's speed, where blocks lie there.
         """
         return cls(
             moved_bytes=plan.moved_bytes,
             link_bytes_per_s=link_bytes_per_s,
             compute_s=sum(compute_s),
             copy_s=plan.moved_bytes / link_bytes_per_s,
-            step_s=plan.step_s(compute_s, link_bytes_per_s),
+            step_s=plan.step_s(compute_s, link_bytes_per_s, disk_bytes_per_s),
             probed_bytes_per_s=probed_bytes_per_s,
+            disk_bytes=plan.disk_bytes,
+            disk_bytes_per_s=disk_bytes_per_s,
         )
 
     @property
     def limit(self) -> str:
-        """What limits the pass: "link" or "compute"."""
+        """What limits the pass: "disk", "link" or "compute"."""
+        if self.read_s > max(self.copy_s, self.compute_s):
+            return "disk"
         return "link" if self.copy_s > self.compute_s else "compute"
+
+    @property
+    def read_s(self) -> float:
+        """How long the disk reads, in all."""
+        return self.disk_bytes / self.disk_bytes_per_s
 
     @property
     def is_link_slow(self) -> bool:
@@ -96,14 +112,19 @@ class StreamPrediction:
                 "copies now, or the host's memory is far from this GPU"
             )
         step, compute, copy = (format_duration(round(one * 1e6)) for one in (self.step_s, self.compute_s, self.copy_s))
+        read = ""
+        if self.disk_bytes:
+            took = format_duration(round(self.read_s * 1e6))
+            read = f"\n  {format_bytes(self.disk_bytes)} are read from disk at {self.disk_bytes_per_s / 1e9:.1f} GB/s: {took}"
         why = {
+            "disk": "the disk limits it: more tokens a pass cost nothing until computing takes as long",
             "link": "the link limits it: more tokens a pass cost nothing until computing takes as long",
             "compute": "computing limits it: the copies hide behind it",
         }
         return (
             f"{step} a pass, {self.step_s / self.compute_s:.2f} x what computing takes; {why[self.limit]}\n"
             f"  {format_bytes(self.moved_bytes)} move at {self.link_bytes_per_s / 1e9:.1f} GB/s: {copy}\n"
-            f"  the blocks compute for {compute}{slow}"
+            f"  the blocks compute for {compute}{read}{slow}"
         )
 
 

@@ -11,7 +11,10 @@ A pass backwards takes over what the pass forwards left.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Copies(Protocol):
@@ -25,6 +28,12 @@ class Copies(Protocol):
 
     def done_with(self, slot: int) -> None:
         """Mark that what was computed so far may have read a buffer, and what is computed from now on does not."""
+
+    def foresee(self, blocks: Sequence[int]) -> None:
+        """Take note of what will be copied after what was issued, the next one first, in place of what was foreseen before."""
+
+    def begin(self) -> None:
+        """Take nothing over: copies that were not issued yet are not, and what was made ready for any is dropped."""
 
 
 class Ring:
@@ -57,8 +66,10 @@ class Ring:
         """Begin a pass forwards: forget what the buffers hold, and copy the first blocks."""
         for block in list(self._slot_of):
             self._evict(block)
+        self._free.sort()  # so that a block finds the same buffer in each pass, as a CUDA graph of it needs
         self._running.clear()
         self._last, self._direction = -1, 1
+        self._copies.begin()
         self._fill(0)
 
     def acquire(self, block: int) -> int:
@@ -124,7 +135,12 @@ class Ring:
         if block not in self._slot_of:
             self._copy(block, {block})
         slot = self._slot_of[block]
-        self._copies.wait_for(slot)
+        try:
+            self._copies.wait_for(slot)
+        except BaseException:  # it could not be read, or somebody did not want to wait for it
+            self._running.discard(block)
+            self._evict(block)
+            raise
         return slot
 
     def _fill(self, first: int) -> None:
@@ -135,13 +151,20 @@ class Ring:
         for block in wanted:
             if block not in self._slot_of:
                 self._copy(block, set(wanted))
+        end = self._num_blocks if self._direction > 0 else -1
+        beyond = range(first + count * self._direction, end, self._direction)
+        self._copies.foresee([block for block in beyond if block not in self._slot_of])
 
     def _copy(self, block: int, wanted: set[int]) -> None:
         if not self._free:
             kept = wanted | self._running
             self._evict(next(one for one in self._slot_of if one not in kept))
         slot = self._free.pop(0)
-        self._copies.copy_in(block, slot)
+        try:
+            self._copies.copy_in(block, slot)
+        except BaseException:
+            self._free.append(slot)
+            raise
         self._slot_of[block] = slot
         self.num_copies += 1
 

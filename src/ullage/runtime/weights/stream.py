@@ -1,8 +1,10 @@
-"""Runs a model whose weights do not fit on the GPU: blocks are copied from pinned host memory while others compute."""
+"""Runs a model whose weights do not fit on the GPU: blocks are copied from pinned host memory while others compute.
+
+Those that the host has no memory for lie on disk, and are read ahead.
+"""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +15,15 @@ from torch import nn
 
 from ullage.errors import DeviceError, RuntimeMemoryError
 from ullage.runtime.probe import known_probe
-from ullage.runtime.weights.arena import check_host_memory
+from ullage.runtime.weights.arena import PinnedArena, check_host_memory, lockable_bytes
+from ullage.runtime.weights.block_file import BlockFile
 from ullage.runtime.weights.blocks import Block, find_blocks
 from ullage.runtime.weights.checkpoint import Checkpoint, MetaWeights
 from ullage.runtime.weights.coding import STORAGES, Storage
 from ullage.runtime.weights.copies import Arrival, CudaCopies, HostCopies
+from ullage.runtime.weights.disk_copies import DiskBlock, DiskCopies
+from ullage.runtime.weights.disk_plan import spill
+from ullage.runtime.weights.disk_reader import DiskReader
 from ullage.runtime.weights.homes import Home, stored_offsets
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
@@ -41,6 +47,7 @@ def stream(
     trunk: str | None = None,
     num_slots: int = DEFAULT_SLOTS,
     host_bytes: int | None = None,
+    disk: str | Path | None = None,
     checkpoint: str | Path | None = None,
     storage: Storage | None = None,
     device: torch.device | str = "cuda",
@@ -55,6 +62,8 @@ def stream(
         trunk: The name of the list of blocks, such as "model.layers"; None: the list of modules with the most bytes.
         num_slots: The buffers that blocks are copied to; two are enough where blocks are alike.
         host_bytes: What may be pinned; None: nine tenths of what the host says is free.
+        disk: A folder with room for what does not fit in that: such blocks lie there in a file, which goes with the stream, and
+            are read ahead by threads. None: what does not fit is an error.
         checkpoint: A safetensors file, or a directory of some, from which what is on the meta device is read, straight to where
             it will lie; None: nothing is on the meta device.
         storage: "int8" or "fp8": matrices of streamed blocks lie on the host, and cross the link, in 8 bits with a scale for
@@ -67,10 +76,11 @@ def stream(
     Raises:
         DeviceError: There is no GPU.
         ValueError: There is no such storage.
-        RuntimeMemoryError: Not even the buffers fit on the GPU, the host has too little memory, or nothing can be streamed. The
-            model is as it was.
+        RuntimeMemoryError: Not even the buffers fit on the GPU, the host or the disk has too little room, or nothing can be
+            streamed. The model is as it was.
 
-    Cost: a copy of the streamed weights, block by block; a block's old memory is freed before the next is copied.
+    Cost: a copy of the streamed weights, block by block; a block's old memory is freed before the next is copied. What lies on
+        disk is written there.
     """
     if storage is not None and storage not in STORAGES:
         raise ValueError(f"no storage is called {storage!r}: use one of {', '.join(STORAGES)}")
@@ -84,8 +94,10 @@ def stream(
     loading = None if checkpoint is None else MetaWeights(model, Checkpoint(checkpoint))
     try:
         blocks, plan = _planned(model, gpu_bytes, trunk, num_slots, storage)
-        check_host_memory(plan.moved_bytes, host_bytes)
-        return StreamedModel(model, blocks, plan, where, loading, storage)
+        if disk is not None:
+            plan = spill(plan, lockable_bytes(host_bytes))
+        check_host_memory(plan.pinned_bytes, host_bytes)
+        return StreamedModel(model, blocks, plan, where, loading, storage, disk)
     except BaseException:
         if loading is not None:
             loading.undo()
@@ -119,6 +131,7 @@ class StreamedModel:
         device: torch.device,
         loading: MetaWeights | None = None,
         storage: Storage | None = None,
+        disk: str | Path | None = None,
     ) -> None:
         """Take over a model's blocks.
 
@@ -129,9 +142,10 @@ class StreamedModel:
             device: Where they run.
             loading: Where values come from; None: they are in the model.
             storage: How matrices lie on the host; None: as they are.
+            disk: The folder of the file that the plan puts blocks in.
 
         Raises:
-            RuntimeMemoryError: The host does not give or lock the memory; the model is as it was.
+            RuntimeMemoryError: The host or the disk does not give the memory; the model is as it was.
         """
         self.plan = plan
         self._model, self._blocks, self._device = model, blocks, device
@@ -146,11 +160,16 @@ class StreamedModel:
         ]
         self._hosted: list[HostedBlock] = []
         self._slots: list[torch.Tensor] = []
+        self._staging: list[torch.Tensor] = []
+        self._file: BlockFile | None = None
+        self._disk: DiskCopies | None = None
         self._ring: Ring | None = None
         self._hooks: list[Any] = []
         self._is_done = False
         with torch.inference_mode(False), torch.no_grad():
             try:
+                if plan.disk is not None and disk is not None:
+                    self._file = BlockFile(disk, plan.disk_bytes)
                 self._place(loading)
             except BaseException:
                 self._restore()
@@ -167,8 +186,8 @@ class StreamedModel:
 
     @property
     def pinned_bytes(self) -> int:
-        """The host memory that is pinned for weights."""
-        return sum(len(one.data) for one in self._hosted)
+        """The host memory that is pinned for weights, and for reading them from disk."""
+        return sum(len(one.data) for one in self._hosted if one.part is None) + sum(len(one) for one in self._staging)
 
     def predict(self, *args: Any, **kwargs: Any) -> StreamPrediction:
         """Say what a pass forwards will cost; `print` it.
@@ -184,12 +203,17 @@ class StreamedModel:
         """
         if self._is_done:
             raise RuntimeMemoryError("the model is no longer streamed: stream() it again")
-        link = float("inf")
+        link = disk = float("inf")
         if self._hosted and self._ring is not None:
-            link = measure_link(self._hosted[0].data, self._slots[0])
+            if self._disk is not None:
+                self._disk.settle()  # so that nothing is copied or read meanwhile
+            pinned = [one.data for one in self._hosted if one.part is None and len(one.data)]
+            link = measure_link((pinned or self._staging)[0][: self.plan.slot_bytes], self._slots[0])
             self._ring.drop()  # a buffer now holds something else than it did
         seconds = block_seconds(self._model, [block.module for block in self._blocks], self._device, args, kwargs)
-        return StreamPrediction.of(self.plan, seconds, link, _probed_link(self._device))
+        if self._disk is not None:
+            disk = self._disk.measure()  # of what two passes have left in the cache of files
+        return StreamPrediction.of(self.plan, seconds, link, _probed_link(self._device), disk)
 
     def measured_s(self) -> float:
         """Return how long the last pass forwards took, from its first block to its last, in seconds.
@@ -202,7 +226,7 @@ class StreamedModel:
         return self._clock.seconds()
 
     def unstream(self) -> None:
-        """Put all weights back to where they were, and free buffers and pinned memory. A second time does nothing.
+        """Put all weights back to where they were, and free buffers, pinned memory and file. A second time does nothing.
 
         Raises:
             torch.cuda.OutOfMemoryError: They were on the GPU, and no longer fit. The model stays streamed.
@@ -211,6 +235,8 @@ class StreamedModel:
         """
         if self._is_done:
             return
+        if self._disk is not None:
+            self._disk.begin()  # what is not issued by now must not be
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         with torch.inference_mode(False), torch.no_grad():
@@ -220,7 +246,10 @@ class StreamedModel:
         fill = _copy if loading is None else loading.fill
         for index in self.plan.streamed:
             is_pinned = self._device.type == "cuda"
-            self._hosted.append(HostedBlock(self._blocks[index], fill, is_pinned=is_pinned, storage=self._storage))
+            file = self._file if self.plan.is_on_disk[index] else None
+            self._hosted.append(
+                HostedBlock(self._blocks[index], fill, is_pinned=is_pinned, storage=self._storage, file=file)
+            )
         streamed = {id(weight.parameter) for one in self._hosted for weight in one.block.weights}
         others = {
             id(one): one for one in chain(self._model.parameters(), self._model.buffers()) if id(one) not in streamed
@@ -238,9 +267,11 @@ class StreamedModel:
         shape = (self.plan.num_slots, self.plan.slot_bytes)
         self._slots = list(torch.empty(shape, dtype=torch.uint8, device=self._device))
         sources, arrival = [one.data for one in self._hosted], self._arrival()
-        copies: CudaCopies | HostCopies = HostCopies(sources, self._slots, arrival)
+        to_slots: CudaCopies | HostCopies = HostCopies(sources, self._slots, arrival)
         if self._device.type == "cuda":
-            copies = CudaCopies(sources, self._slots, self._device, arrival)
+            to_slots = CudaCopies(sources, self._slots, self._device, arrival)
+        self._disk = self._read_by_threads(to_slots)
+        copies = to_slots if self._disk is None else self._disk
         for one in self._hosted:
             one.settle = copies.settle
         self._ring = Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted))
@@ -250,7 +281,7 @@ class StreamedModel:
         self._hooks += [
             model.register_forward_pre_hook(unseen(passes.begin_call)),
             model.register_forward_hook(unseen(passes.end_call), always_call=True),
-            model.register_load_state_dict_pre_hook(partial(_settle, copies)),
+            model.register_load_state_dict_pre_hook(lambda *_: copies.settle()),
             first.register_forward_pre_hook(unseen(passes.begin_blocks)),
         ]
         for number, one in enumerate(self._hosted):
@@ -260,6 +291,24 @@ class StreamedModel:
                 one.block.module.register_forward_hook(unseen(runner.after), always_call=True),
             ]
         self._hooks.append(last.register_forward_hook(unseen(passes.end_blocks)))
+
+    def _read_by_threads(self, to_slots: CudaCopies | HostCopies) -> DiskCopies | None:
+        """Return what brings blocks from the file; None where none lies there."""
+        disk = self.plan.disk
+        if disk is None or self._file is None:
+            return None
+        is_pinned = self._device.type == "cuda"
+        for _ in range(disk.num_staging):
+            self._staging.append(PinnedArena(disk.staging_bytes, is_pinned=is_pinned).data)
+        self._file.choose_reads()
+        blocks = {
+            number: DiskBlock(
+                name=one.block.name, offset=one.part.offset, size_bytes=one.part.size_bytes, version=one.version
+            )
+            for number, one in enumerate(self._hosted)
+            if one.part is not None
+        }
+        return DiskCopies(to_slots, blocks, self._staging, DiskReader(self._file.read))
 
     def _arrival(self) -> Arrival | None:
         if self._storage is None or not self._hosted:
@@ -295,13 +344,13 @@ class StreamedModel:
             hook.remove()
         for one in self._hosted:
             one.close()
+        if self._disk is not None:
+            self._disk.close()
+        if self._file is not None:
+            self._file.close()
         _STREAMED.discard(self._model)
-        self._hooks, self._hosted, self._slots, self._ring, self._is_done = [], [], [], None, True
-
-
-def _settle(copies: CudaCopies | HostCopies, *_: Any) -> None:
-    """Let copies read the host before weights there are written to."""
-    copies.settle()
+        self._hooks, self._hosted, self._slots, self._staging = [], [], [], []
+        self._ring, self._disk, self._file, self._is_done = None, None, None, True
 
 
 def _probed_link(device: torch.device) -> float | None:
@@ -323,6 +372,7 @@ class _Versions:
     def __init__(self, copies: Copies, hosted: list[HostedBlock]) -> None:
         self._copies, self._hosted = copies, hosted
         self.wait_for, self.done_with = copies.wait_for, copies.done_with
+        self.foresee, self.begin = copies.foresee, copies.begin
 
     def copy_in(self, block: int, slot: int) -> None:
         self._hosted[block].copied_version = self._hosted[block].version()

@@ -36,10 +36,15 @@ class FakeStream:
 
 
 class FakeEvent:
-    def __init__(self) -> None:
+    def __init__(self, blocking: bool = False) -> None:
         self.at = "nothing"
 
+    def synchronize(self) -> None:
+        assert self.stream is not None
+        self.stream.cuda.log.append(("host", "waits for", self.at))
+
     def record(self, stream: FakeStream) -> None:
+        self.stream = stream
         self.at = f"{stream.name} {len(stream.cuda.log)}"
         stream.cuda.log.append((stream.name, "marks", self.at))
 

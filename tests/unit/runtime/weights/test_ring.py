@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +20,18 @@ class FakeDevice:
 
     Attributes:
         copies: Each copy's block, in order.
+        foreseen: The blocks that will be copied after those.
+        num_begun: How often a pass began.
         now: When all that was computed so far ends.
+        issued: When the copies that are issued now are issued.
     """
 
     def __init__(self, copy_s: list[float], num_slots: int) -> None:
         self.copies: list[int] = []
+        self.foreseen: list[int] = []
+        self.num_begun = 0
         self.now = 0.0
+        self.issued = 0.0
         self._copy_s = copy_s
         self._link_free = 0.0
         self._usable = [0.0] * num_slots  # from when on a buffer may be written to
@@ -33,7 +41,7 @@ class FakeDevice:
         self._reads: list[list[float]] = [[] for _ in range(num_slots)]
 
     def copy_in(self, block: int, slot: int) -> None:
-        begin = max(self._link_free, self._usable[slot])
+        begin = max(self._link_free, self._usable[slot], self.issued)
         assert all(end <= begin for end in self._reads[slot]), "a buffer is written to while it is read"
         self._link_free = self._there[slot] = begin + self._copy_s[block]
         self._held[slot], self._waited[slot], self._reads[slot] = block, False, []
@@ -45,6 +53,13 @@ class FakeDevice:
 
     def done_with(self, slot: int) -> None:
         self._usable[slot] = self.now
+
+    def foresee(self, blocks: Sequence[int]) -> None:
+        self.foreseen = list(blocks)
+
+    def begin(self) -> None:
+        self.foreseen = []
+        self.num_begun += 1
 
     def compute(self, block: int, slot: int, seconds: float) -> None:
         assert self._held[slot] == block
@@ -141,6 +156,7 @@ def test_blocks_in_any_order_are_right(num_blocks: int, num_slots: int, steps: l
             ring.release(block)
         else:
             device.compute(block, ring.read(block), seconds)
+        assert all(ring.slot_of(one) is None for one in device.foreseen)
 
 
 def test_what_is_stale_is_copied_again() -> None:
@@ -154,10 +170,79 @@ def test_what_is_stale_is_copied_again() -> None:
     assert device.copies == [0, 1, 2, 1]
 
 
+def test_what_comes_after_the_window_is_foreseen_in_the_direction_of_the_pass() -> None:
+    device = FakeDevice([1.0] * 6, 2)
+    ring = Ring(6, 2, device)
+    ring.begin()
+    assert device.foreseen == [2, 3, 4, 5]
+    for block in range(3):
+        ring.acquire(block)
+        ring.release(block)
+    assert device.foreseen == [5]
+    for block in range(3, 6):
+        ring.acquire(block)
+        ring.release(block)
+    assert device.foreseen == []
+    ring.read(5)
+    assert device.foreseen == [3, 2, 1, 0]
+    ring.read(4)
+    assert device.foreseen == [2, 1, 0]
+
+
+def test_a_block_that_runs_is_not_foreseen() -> None:
+    device = FakeDevice([1.0] * 6, 3)
+    ring = Ring(6, 3, device)
+    ring.acquire(4)
+    ring.read(0)
+    ring.read(1)
+    assert device.foreseen == [3, 5]
+
+
+def test_a_block_that_did_not_arrive_is_copied_again_when_it_is_wanted_again() -> None:
+    class Failing(FakeDevice):
+        fails = True
+
+        def wait_for(self, slot: int) -> None:
+            if self.fails:
+                raise OSError("no")
+            super().wait_for(slot)
+
+    device = Failing([1.0] * 4, 2)
+    ring = Ring(4, 2, device)
+    ring.begin()
+    with pytest.raises(OSError, match="no"):
+        ring.acquire(0)
+    device.fails = False
+    for block in range(4):
+        device.compute(block, ring.acquire(block), 1.0)
+        ring.release(block)
+    assert device.copies == [0, 1, 0, 2, 3]
+
+
+def test_a_copy_that_is_refused_does_not_cost_a_buffer() -> None:
+    class Refusing(FakeDevice):
+        refuses = True
+
+        def copy_in(self, block: int, slot: int) -> None:
+            if self.refuses:
+                raise OSError("no")
+            super().copy_in(block, slot)
+
+    device = Refusing([1.0] * 4, 2)
+    ring = Ring(4, 2, device)
+    for _ in range(3):
+        with pytest.raises(OSError, match="no"):
+            ring.begin()
+    device.refuses = False
+    forwards(ring, device, [1.0] * 4)
+    assert device.copies == [0, 1, 2, 3]
+
+
 def test_a_second_pass_takes_nothing_over() -> None:
     device = FakeDevice([1.0] * 2, 3)
     ring = Ring(2, 3, device)
     for _ in range(2):
         forwards(ring, device, [1.0, 1.0])
+    assert device.num_begun == 2
     assert all(one != other for one, other in pairwise(device.copies))
     assert device.copies == [0, 1, 0, 1]
