@@ -34,6 +34,7 @@ from ullage.runtime.weights.residents import move
 from ullage.runtime.weights.ring import Copies, Ring
 from ullage.runtime.weights.runner import BlockRunner
 
+_FULL_SPEED = 20  # times the size of half speed: such a copy reaches 95 % of the largest
 _STREAMED: WeakSet[nn.Module] = WeakSet()
 
 if TYPE_CHECKING:
@@ -204,16 +205,18 @@ class StreamedModel:
         if self._is_done:
             raise RuntimeMemoryError("the model is no longer streamed: stream() it again")
         link = disk = float("inf")
+        probed: int | None = None
         if self._hosted and self._ring is not None:
             if self._disk is not None:
                 self._disk.settle()  # so that nothing is copied or read meanwhile
             pinned = [one.data for one in self._hosted if one.part is None and len(one.data)]
-            link = measure_link((pinned or self._staging)[0][: self.plan.slot_bytes], self._slots[0])
+            source = (pinned or self._staging)[0][: self.plan.slot_bytes]
+            link, probed = measure_link(source, self._slots[0]), _probed_link(self._device, len(source))
             self._ring.drop()  # a buffer now holds something else than it did
         seconds = block_seconds(self._model, [block.module for block in self._blocks], self._device, args, kwargs)
         if self._disk is not None:
             disk = self._disk.measure()  # of what two passes have left in the cache of files
-        return StreamPrediction.of(self.plan, seconds, link, _probed_link(self._device), disk)
+        return StreamPrediction.of(self.plan, seconds, link, probed, disk)
 
     def measured_s(self) -> float:
         """Return how long the last pass forwards took, from its first block to its last, in seconds.
@@ -353,13 +356,18 @@ class StreamedModel:
         self._ring, self._disk, self._file, self._is_done = None, None, None, True
 
 
-def _probed_link(device: torch.device) -> float | None:
-    """Return what copies from pinned memory reached when `ullage probe` measured this GPU; None where it did not."""
+def _probed_link(device: torch.device, size_bytes: int) -> int | None:
+    """Return the speed of pinned copies when `ullage probe` measured this GPU.
+
+    None where it did not, and for copies so small that they show their start, not the link.
+    """
     if device.type != "cuda":
         return None
     known = known_probe(device.index)
     curve = None if known is None else known.copy_curve("pinned", "to_gpu")
-    return None if curve is None else curve.top_bytes_per_s
+    if curve is None or curve.half_speed_bytes is None or size_bytes < _FULL_SPEED * curve.half_speed_bytes:
+        return None
+    return curve.top_bytes_per_s
 
 
 def _copy(tensor: torch.Tensor, into: torch.Tensor) -> None:

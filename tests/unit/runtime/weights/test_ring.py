@@ -238,6 +238,24 @@ def test_a_copy_that_is_refused_does_not_cost_a_buffer() -> None:
     assert device.copies == [0, 1, 2, 3]
 
 
+@given(num_blocks=st.integers(1, 9), num_slots=st.integers(1, 4), goes_back=st.booleans())
+def test_a_block_finds_the_same_buffer_in_each_pass_forwards(num_blocks: int, num_slots: int, goes_back: bool) -> None:
+    device = FakeDevice([1.0] * num_blocks, num_slots)
+    ring = Ring(num_blocks, num_slots, device)
+    seen = []
+    for _ in range(3):
+        ring.begin()
+        slots = []
+        for block in range(num_blocks):
+            slots.append(ring.acquire(block))
+            ring.release(block)
+        seen.append(slots)
+        if goes_back:
+            for block in reversed(range(num_blocks)):
+                ring.read(block)
+    assert seen[0] == seen[1] == seen[2] == [block % num_slots for block in range(num_blocks)]
+
+
 def test_a_second_pass_takes_nothing_over() -> None:
     device = FakeDevice([1.0] * 2, 3)
     ring = Ring(2, 3, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.unit.runtime.probe.fake_gpu import made_up
 from tests.unit.runtime.weights.conftest import DEVICE
 from ullage.errors import DeviceError, RuntimeMemoryError
 from ullage.runtime.weights import StreamedModel, StreamPrediction, plan_stream, stream
 
+stream_module = sys.modules[stream.__module__]  # the room has a function of the same name
 WIDTH = 16
 BLOCK_BYTES = 3 * 1024  # two matrices of 16 x 16 floats, and two vectors that take 512 bytes each
 
@@ -334,6 +337,17 @@ def test_blocks_that_are_compiled_are_streamed() -> None:
         got = model(x_of())
     assert torch.equal(expected(Model(), x_of()), want)
     assert not torch.equal(got, want)
+
+
+def test_small_blocks_say_nothing_of_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = made_up()
+    curve = probed.copy_curve("pinned", "to_gpu")
+    assert curve is not None
+    monkeypatch.setattr(stream_module, "known_probe", lambda index: probed)
+    gpu = torch.device("cuda", 0)
+    assert stream_module._probed_link(gpu, 256 << 20) == curve.top_bytes_per_s
+    assert stream_module._probed_link(gpu, 1 << 20) is None
+    assert stream_module._probed_link(torch.device("cpu"), 256 << 20) is None
 
 
 def test_a_link_that_was_faster_when_it_was_probed_is_named() -> None:
