@@ -164,11 +164,8 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         RuntimeMemoryError: It is not over managed memory.
     """
-    one = range_of(tensor)
-    if one is None:
-        raise RuntimeMemoryError("only a managed tensor can be seen by the host too; make it with managed_tensor()")
-    data = one.calls.host_tensor(one).view(tensor.dtype)
-    return data.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    one = _needed_range(tensor, "the host too")
+    return _same_view(one.calls.host_tensor(one), tensor)
 
 
 def gpu_view(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
@@ -186,13 +183,22 @@ def gpu_view(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
         RuntimeMemoryError: It is not over managed memory.
         DeviceError: There is no such GPU, or it cannot use managed memory while the host does.
     """
-    one = range_of(tensor)
-    if one is None:
-        raise RuntimeMemoryError("only a managed tensor can be seen by another GPU; make it with managed_tensor()")
+    one = _needed_range(tensor, "another GPU")
     calls = calls_for(device)
     one.seen_by(calls)
-    data = calls.device_tensor(one).view(tensor.dtype)
-    return data.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return _same_view(calls.device_tensor(one), tensor)
+
+
+def _needed_range(tensor: torch.Tensor, who: str) -> ManagedRange:
+    one = range_of(tensor)
+    if one is None:
+        raise RuntimeMemoryError(f"only a managed tensor can be seen by {who}; make it with managed_tensor()")
+    return one
+
+
+def _same_view(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a range's bytes as a tensor of the same type and place as one over it."""
+    return data.view(like.dtype).as_strided(like.shape, like.stride(), like.storage_offset())
 
 
 def span_of(tensor: torch.Tensor) -> tuple[ManagedRange, Span]:

@@ -22,10 +22,10 @@ from tests.unit.runtime.weights.test_stream import (
     _in_place,
     _through_data,
     _with_other_memory,
+    adapters_learn_the_same,
     expected,
     size_of,
     streamed,
-    train,
     x_of,
 )
 from ullage.runtime.weights import StreamedModel, stream
@@ -96,13 +96,7 @@ def test_blocks_on_the_gpu_in_pinned_memory_and_on_disk_are_one_model(on_disk: C
 @ON_DISK
 @pytest.mark.parametrize("checkpoints", [False, True])
 def test_adapters_learn_the_same_bit_for_bit(on_disk: Callable[..., Any], num_pinned: int, checkpoints: bool) -> None:
-    resident = Model(rank=2, checkpoints=checkpoints).to(DEVICE)
-    want = train(resident)
-    model = Model(rank=2, checkpoints=checkpoints)
-    with on_disk(model, num_pinned):
-        assert train(model) == want
-    trained = dict(resident.named_parameters())
-    assert all(torch.equal(one.to(DEVICE), trained[name]) for name, one in model.named_parameters())
+    adapters_learn_the_same(checkpoints, lambda model: on_disk(model, num_pinned))
 
 
 def test_the_model_is_left_as_it_was(on_disk: Callable[..., Any]) -> None:
