@@ -1,10 +1,12 @@
 """Probes this machine twice, and shows that both agree.
 
-    python -m benchmarks.run_probe [--out FILE] [--device N]
+    python -m benchmarks.run_probe [--apart] [--out FILE] [--device N]
 
-Speeds of blocks that are larger than any cache have to agree within 5 %; what a small copy or an allocation costs, and where
-page reach has its knees, is shown and not held. Prints the second probe, the differences, and the tables of docs/probe.md;
-writes both probes.
+The two take turns, part by part and round by round, so that what else the host does meanwhile meets both; with `--apart` the
+second begins when the first is done, and the two differ by what the host did in between as well. Speeds of blocks that are
+larger than any cache have to agree within 5 %; what a small copy, one within the host or an allocation costs, and where page
+reach has its knees, is shown and not held. Prints the second probe, the differences, and the tables of docs/probe.md; writes
+both probes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +51,9 @@ def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
 
 def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
     """Yield what is shown, and not held: times in nanoseconds."""
+    for sample in result.host.copies:
+        if sample.timing is not None:
+            yield f"host's copy {format_bytes(sample.size_bytes)}", sample.timing.typical_ns
     for curve in result.copies:
         for point in curve.points:
             yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.typical_ns
@@ -159,16 +168,69 @@ def allocation_lines(result: ProbeResult) -> Iterator[str]:
     yield ""
 
 
+class Turns:
+    """Lets two threads go on in turn."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._turn = 0
+        self._is_done = [False, False]
+        self.waited_s = [0.0, 0.0]
+
+    def hand_over(self, me: int) -> None:
+        """Let the other go on, and wait until it has; where it is done, go on at once."""
+        start = time.monotonic()
+        with self._changed:
+            self._turn = me if self._is_done[1 - me] else 1 - me
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._turn == me)
+        self.waited_s[me] += time.monotonic() - start
+
+    def wait(self, me: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == me)
+
+    def leave(self, me: int) -> None:
+        with self._changed:
+            self._is_done[me], self._turn = True, 1 - me
+            self._changed.notify_all()
+
+
+def say(what: str) -> None:
+    print(f"[{what}]", file=sys.stderr, flush=True)
+
+
+def probe_in_turn(device: int) -> list[ProbeResult]:
+    """Make two probes that take turns, each of which took as long as it did not wait."""
+    turns = Turns()
+
+    def one(me: int) -> ProbeResult:
+        def progress(what: str) -> None:
+            say(f"probe {me + 1}: {what}")
+            turns.hand_over(me)
+
+        turns.wait(me)
+        try:
+            result = probe(device=device, version=VERSION, progress=progress)
+        finally:
+            turns.leave(me)
+        return replace(result, took_ms=result.took_ms - round(1000 * turns.waited_s[me]))
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(one, range(2)))
+
+
+def probe_apart(device: int) -> list[ProbeResult]:
+    return [probe(device=device, version=VERSION, progress=say) for _ in range(2)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--device", type=int, default=0)
     options = parser.parse_args()
-
-    def say(what: str) -> None:
-        print(f"[{what}]", file=sys.stderr, flush=True)
-
-    first, second = (probe(device=options.device, version=VERSION, progress=say) for _ in range(2))
+    first, second = (probe_apart if options.apart else probe_in_turn)(options.device)
     print(second)
     held = differences(speeds(first), speeds(second))
     shown = differences(costs(first), costs(second))
@@ -189,6 +251,7 @@ def main() -> None:
     print("\n".join(markdown(second)))
     worst = max((abs(change) for _, _, change in held.values()), default=0.0)
     record: dict[str, Any] = {
+        "order": "one after the other" if options.apart else "in turn, round by round",
         "probes": [first.to_json(), second.to_json()],
         "differences": {name: round(change, 4) for name, (_, _, change) in held.items()}
         | {name: None if moved is None else round(moved, 4) for name, (_, _, moved) in bends.items()},

@@ -12,50 +12,34 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import json
-import mmap
-import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from benchmarks.machine import machine as hardware
+from benchmarks.streamed_model import (
+    SHAPE,
+    SHORT,
+    SMALL,
+    Machine,
+    forward,
+    ids_of,
+    least_bytes,
+    make_model,
+)
+from benchmarks.weights_on_disk import time_disk
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from ullage.runtime.weights import StreamedModel, stream
+from ullage.runtime.weights import stream
 from ullage.runtime.weights.blocks import find_blocks
-from ullage.runtime.weights.disk_plan import NUM_STAGING, paged
-from ullage.runtime.weights.disk_reader import CHUNK_BYTES, NUM_THREADS
+from ullage.runtime.weights.coding import Storage
+from ullage.runtime.weights.homes import stored_offsets
 
 RESULTS = Path(__file__).parent / "results" / "weights.json"
-SHAPE = {
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 32000,
-    "eos_token_id": None,
-    "bos_token_id": None,
-    "pad_token_id": None,
-}
-SMALL = {
-    **SHAPE,
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 500,
-}
-SHORT = (1, 64)
 RANK = 16
 
 
@@ -72,64 +56,6 @@ class Lora(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.frozen(x) + nn.functional.linear(nn.functional.linear(x, self.a), self.b)
         return out
-
-
-class Machine:
-    """Where it runs."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.is_gpu = device == "cuda"
-
-    def seconds(self, run: Callable[[], Any]) -> float:
-        self.wait()
-        start = time.perf_counter()
-        run()
-        self.wait()
-        return time.perf_counter() - start
-
-    def wait(self) -> None:
-        if self.is_gpu:
-            torch.cuda.synchronize()
-
-    def clean(self) -> None:
-        gc.collect()
-        if self.is_gpu:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-
-    def peak_bytes(self) -> int:
-        return torch.cuda.max_memory_allocated() if self.is_gpu else 0
-
-
-def make_model(shape: dict[str, Any], device: str) -> Any:
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(device):
-        model = LlamaForCausalLM(LlamaConfig(**shape, attn_implementation="sdpa")).eval()
-    torch.set_default_dtype(torch.float32)
-    return model.requires_grad_(False)
-
-
-def ids_of(shape: tuple[int, int], machine: Machine, vocabulary: int) -> torch.Tensor:
-    return torch.randint(0, vocabulary, shape, generator=torch.Generator().manual_seed(2)).to(machine.device)
-
-
-def least_bytes(model: Any) -> int:
-    """Return the budget that leaves no block on the GPU."""
-    blocks = find_blocks(model)
-    others = sum(one.numel() * one.element_size() for one in [*model.parameters(), *model.buffers()])
-    return (
-        others
-        - sum(weight.size_bytes for block in blocks for weight in block.weights)
-        + 2 * max(one.size_bytes for one in blocks)
-    )
-
-
-def forward(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        out: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits
-    return out
 
 
 def time_passes(model: Any, machine: Machine, rounds: int, large: tuple[int, int]) -> dict[str, Any]:
@@ -188,96 +114,23 @@ def take_accelerate(model: Any, machine: Machine, short: torch.Tensor, times: di
     model.to(machine.device)
 
 
-READS = ("past the cache", "cold cache", "warm cache")
-
-
-def prepare_reads(run: StreamedModel, kind: str) -> None:
-    """Let the next pass read from the disk itself, or from what the system has cached of it."""
-    file = run._file
-    assert file is not None
-    if kind == "past the cache":
-        file.read_past_cache()
-        return
-    file.read_through_cache()
-    if kind == "cold cache":
-        file.drop_cache()
-
-
-def plain_read_s(folder: Path, size_bytes: int, rounds: int) -> dict[str, list[float]]:
-    """Time plain reads of a file by as many threads, in pieces of as many bytes, to memory that is there already."""
-    times: dict[str, list[float]] = {}
-    size_bytes = paged(size_bytes)
-    into = memoryview(mmap.mmap(-1, size_bytes))
-    with tempfile.TemporaryFile(dir=folder) as file, ThreadPoolExecutor(NUM_THREADS) as pool:
-        for begin in range(0, size_bytes, CHUNK_BYTES):
-            file.write(os.urandom(min(CHUNK_BYTES, size_bytes - begin)))
-        os.fsync(file.fileno())
-        for kind in READS:
-            flags = os.O_RDONLY | (os.O_DIRECT if kind == READS[0] else 0)
-            try:
-                descriptor = os.open(f"/proc/self/fd/{file.fileno()}", flags)
-            except OSError:  # a file system without such reads
-                continue
-
-            def read(begin: int, descriptor: int = descriptor) -> None:
-                os.preadv(descriptor, [into[begin : begin + CHUNK_BYTES]], begin)
-
-            for _ in range(rounds + 1):  # the first one fills the cache
-                if kind != "warm cache":
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                start = time.perf_counter()
-                list(pool.map(read, range(0, size_bytes, CHUNK_BYTES)))
-                times.setdefault(kind, []).append(time.perf_counter() - start)
-            os.close(descriptor)
-    return {kind: some[1:] for kind, some in times.items()}
-
-
-def time_disk(model: Any, machine: Machine, rounds: int, folder: Path) -> dict[str, Any]:
-    """Time passes with half of the streamed blocks on disk."""
+def time_stored(model: Any, machine: Machine, rounds: int) -> dict[str, Any]:
+    """Time passes of copies of the model whose streamed matrices lie on the host in 8 bits."""
     ids = ids_of(SHORT, machine, model.config.vocab_size)
-    want = forward(model, ids)
-    sizes = [one.size_bytes for one in find_blocks(model)]
-    host_bytes = sum(sizes[len(sizes) // 2 :]) + NUM_STAGING * paged(max(sizes))
-    found: dict[str, Any] = {}
-    with stream(model, least_bytes(model), device=machine.device, host_bytes=host_bytes, disk=folder) as run:
-        found["disk_bytes"], found["pinned_bytes"] = run.plan.disk_bytes, run.pinned_bytes
-        found["blocks_on_disk"] = sum(run.plan.is_on_disk)
-        for kind in READS:
-            prepare_reads(run, kind)
-            predicted = run.predict(input_ids=ids, use_cache=False, logits_to_keep=1)
-            print(f"half on disk, {kind}: {predicted}", file=sys.stderr, flush=True)
-            is_same, passes, blocks = True, [], []
-            for _ in range(rounds):
-                prepare_reads(run, kind)
-                passes.append(machine.seconds(lambda: forward(model, ids)))
-                blocks.append(run.measured_s())
-                prepare_reads(run, kind)
-                is_same = is_same and bool(torch.equal(forward(model, ids), want))
-            found[kind] = {
+    want = forward(model, ids).float()
+
+    def taken(other: Any, storage: Storage) -> dict[str, Any]:
+        landing = 2 * max(stored_offsets(block, storage)[1] for block in find_blocks(other))
+        with stream(other, least_bytes(other) + landing, device=machine.device, storage=storage) as run:
+            got = forward(other, ids).float()
+            passes = [machine.seconds(lambda: forward(other, ids)) for _ in range(2 * rounds)]
+            return {
+                "moved_bytes": run.plan.moved_bytes,
                 "pass_s": [statistics.median(passes), min(passes), max(passes)],
-                "blocks_s": [statistics.median(blocks), min(blocks), max(blocks)],
-                # What a prediction of a cold cache measures is a warm one: its own passes fill it.
-                "predicted_s": predicted.step_s,
-                "disk_bytes_per_s": predicted.disk_bytes_per_s,
-                "limit": predicted.limit,
-                "same_logits": is_same,
+                "logits_error": float((got - want).norm() / want.norm()),
             }
-    plain = plain_read_s(folder, found["disk_bytes"], rounds)
-    found["plain_read_s"] = {kind: [statistics.median(one), min(one), max(one)] for kind, one in plain.items()}
-    if machine.is_gpu:
-        found["accelerate_s"] = take_accelerate_from_disk(model, machine, ids, folder)
-    return found
 
-
-def take_accelerate_from_disk(model: Any, machine: Machine, ids: torch.Tensor, folder: Path) -> list[float]:
-    """Time two passes of a copy of the model that accelerate keeps on disk, all of it."""
-    from accelerate import disk_offload
-
-    other = copy.deepcopy(model).to("cpu")
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        disk_offload(other, place, execution_device=torch.device("cuda", 0))
-        forward(other, ids)
-        return [machine.seconds(lambda: forward(other, ids)) for _ in range(2)]
+    return {storage: taken(copy.deepcopy(model), storage) for storage in get_args(Storage)}
 
 
 def generate(model: Any, machine: Machine) -> dict[str, Any]:
@@ -382,6 +235,8 @@ def main() -> None:
     found["passes"] = time_passes(model, machine, asked.rounds, large)
     print(json.dumps(found["passes"], indent=1), flush=True)
     asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    found["stored"] = time_stored(model, machine, asked.rounds)
+    print(json.dumps(found["stored"], indent=1), flush=True)
     found["disk"] = time_disk(model, machine, asked.rounds, asked.disk)
     print(json.dumps(found["disk"], indent=1), flush=True)
     asked.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ullage.errors import RuntimeMemoryError
+from ullage.runtime.host_memory import free_host_bytes
 from ullage.runtime.managed.cuda_calls import calls_for
 from ullage.runtime.managed.grouping import grouped
 from ullage.runtime.managed.memory import ManagedRange, check_readers, range_bytes, range_of
-from ullage.runtime.weights.arena import free_host_bytes
 from ullage.units import format_bytes
 
 if TYPE_CHECKING:

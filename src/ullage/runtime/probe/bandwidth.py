@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.gpu import reason_of
@@ -30,7 +29,7 @@ def measure_bandwidth(gpu: Gpu, size_bytes: int, cached_bytes: int) -> tuple[Sam
 
     def measured(block: Block) -> tuple[Sample, ...]:
         half = size_bytes // 2
-        second = replace(block, address=block.address + half, gpu=None if block.gpu is None else block.gpu[half:])
+        second = block.part(half, half)
         rounds = _CACHE_ROUNDS
         return (
             _sample(gpu, "read", size_bytes, lambda: gpu.reading(block, size_bytes)),

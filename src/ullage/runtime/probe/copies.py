@@ -6,41 +6,43 @@ from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.curves import half_speed_bytes
 from ullage.runtime.probe.gpu import reason_of
+from ullage.runtime.probe.parts import Walk, in_turn
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Direction
 from ullage.runtime.probe.timing import briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from ullage.runtime.probe.gpu import Block, Gpu
-    from ullage.runtime.probe.timing import Timing
+    from ullage.runtime.probe.gpu import Block, Gpu, Run
+    from ullage.runtime.probe.sizes import Sizes
 
 _DIRECTIONS: tuple[Direction, ...] = ("to_gpu", "to_host")
 _RUNS_BYTES = 4 << 20  # small copies are timed many at once, up to about this much
 _MOST_RUNS = 20
-_ROUND_NS = 5_000_000  # for a size in a round
+_LATENCY_NS = 10_000_000  # for a size in a round
+_STREAM_NS = 40_000_000
 _LEAST = 2  # measurements
 
 
-def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sequence[int]) -> tuple[CopyCurve, ...]:
-    """Measure copies both ways briefly, for one round.
+def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[CopyCurve, ...]:
+    """Measure copies both ways briefly, for one round. Each takes what comes next in a block of the host's memory.
 
     Args:
         gpu: The GPU.
         kinds: The kinds of host memory.
-        sizes: How much is copied, ascending.
+        sizes: Of copies and blocks.
     """
     return tuple(curve for kind in kinds for curve in _curves(gpu, kind, sizes))
 
 
-def _curves(gpu: Gpu, kind: CopyKind, sizes: Sequence[int]) -> list[CopyCurve]:
+def _curves(gpu: Gpu, kind: CopyKind, sizes: Sizes) -> list[CopyCurve]:
     blocks: list[Block] = []
     try:
-        blocks.append(gpu.allocate(kind, sizes[-1]))
-        blocks.append(gpu.allocate("torch", sizes[-1]))
+        blocks.append(gpu.allocate(kind, sizes.block(kind)))
+        blocks.append(gpu.allocate("torch", sizes.copies[-1]))
         gpu.touching(blocks[0])()
         host, device = blocks
-        return [_curve(gpu, kind, direction, host, device, sizes) for direction in _DIRECTIONS]
+        return [_curve(gpu, kind, direction, Walk(host), device, sizes.copies) for direction in _DIRECTIONS]
     except RuntimeError as error:
         return [CopyCurve(kind=kind, direction=direction, why=reason_of(error)) for direction in _DIRECTIONS]
     finally:
@@ -49,25 +51,29 @@ def _curves(gpu: Gpu, kind: CopyKind, sizes: Sequence[int]) -> list[CopyCurve]:
 
 
 def _curve(
-    gpu: Gpu, kind: CopyKind, direction: Direction, host: Block, device: Block, sizes: Sequence[int]
+    gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, sizes: Sequence[int]
 ) -> CopyCurve:
-    target, source = (device, host) if direction == "to_gpu" else (host, device)
-    points = tuple(_point(gpu, kind, target, source, size) for size in sizes)
+    points = tuple(_point(gpu, kind, direction, walk, device, size) for size in sizes)
     half = half_speed_bytes([(point.size_bytes, point.bytes_per_s) for point in points])
     return CopyCurve(kind=kind, direction=direction, points=points, half_speed_bytes=half)
 
 
-def _point(gpu: Gpu, kind: CopyKind, target: Block, source: Block, size: int) -> CopyPoint:
-    run = gpu.copying(target, source, size)
+def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, size: int) -> CopyPoint:
     num_runs = max(min(_RUNS_BYTES // size, _MOST_RUNS), 1)
     # The host itself copies pageable memory, so it cannot queue such copies ahead of the GPU.
     is_queued = kind == "pinned"
+
+    def copies(num: int) -> Run:
+        parts = [walk.take(size) for _ in range(num)]
+        if direction == "to_gpu":
+            return in_turn([gpu.copying(device, part, size) for part in parts])
+        return in_turn([gpu.copying(part, device, size) for part in parts])
+
+    def stream_ns(num: int) -> list[float]:
+        return gpu.device_ns(copies(num * num_runs), num, num_runs=num_runs, is_queued=is_queued)
+
     return CopyPoint(
         size_bytes=size,
-        latency=_brief(lambda num: gpu.host_ns(run, num)),
-        in_stream=_brief(lambda num: gpu.device_ns(run, num, num_runs=num_runs, is_queued=is_queued)),
+        latency=briefly(lambda num: gpu.host_ns(copies(num), num), budget_ns=_LATENCY_NS, least=_LEAST),
+        in_stream=briefly(stream_ns, budget_ns=_STREAM_NS, least=_LEAST),
     )
-
-
-def _brief(times_ns: Callable[[int], Sequence[float]]) -> Timing:
-    return briefly(times_ns, budget_ns=_ROUND_NS, least=_LEAST)

@@ -48,6 +48,22 @@ class Block:
     host: Any = None
     gpu: Any = None
 
+    def part(self, begin: int, size_bytes: int) -> Block:
+        """Return a part of it, which is not freed on its own.
+
+        Args:
+            begin: Where the part begins, in bytes.
+            size_bytes: Its size.
+        """
+        end = begin + size_bytes
+        return Block(
+            kind=self.kind,
+            address=self.address + begin,
+            size_bytes=size_bytes,
+            host=None if self.host is None else self.host[begin:end],
+            gpu=None if self.gpu is None else self.gpu[begin:end],
+        )
+
 
 class Gpu(Protocol):
     """A GPU. What cannot be done raises `RuntimeError` with the reason, and leaves the rest usable."""

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.gpu import reason_of
+from ullage.runtime.probe.parts import in_turn, parts_of
 from ullage.runtime.probe.result import Kind, KindFigures, Sample
-from ullage.runtime.probe.timing import briefly, repeated, timing_of
+from ullage.runtime.probe.timing import briefly, quickest_of, repeated, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ullage.runtime.probe.gpu import Block, Gpu, MemoryKind, Run
+    from ullage.runtime.probe.sizes import Sizes
 
 _BUDGET_NS = 150_000_000
 _ROUND_NS = 10_000_000  # of the budget in a round
 _IN_ROUND = 2  # measurements of what is slow
 _IN_PLACE_BYTES = 64 << 20
+_COPIED_PART = 32 << 20  # what is timed at once: the smaller, the more likely in a moment in which nothing disturbs
+_FAULTED_PART = 64 << 20  # smaller ones are faster
+_READ_PART = 128 << 20  # the larger, the less a launch counts
 
 HOST_KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
     ("pageable", "pageable"),
@@ -31,15 +36,15 @@ NO_PAGEABLE_ACCESS = "this GPU cannot read pageable memory"
 NO_PREFETCH = "this GPU cannot prefetch managed memory"
 
 
-def measure_host_kinds(gpu: Gpu, kinds: Sequence[Kind], size_bytes: int) -> tuple[KindFigures, ...]:
+def measure_host_kinds(gpu: Gpu, kinds: Sequence[Kind], sizes: Sizes) -> tuple[KindFigures, ...]:
     """Measure briefly kinds that the host reaches, or has a part in; one that fails says why.
 
     Args:
         gpu: The GPU.
         kinds: Which of `HOST_KINDS`.
-        size_bytes: A block.
+        sizes: Of blocks, which are gone through part by part.
     """
-    return tuple(_figures(gpu, kind, memory, size_bytes) for kind, memory in HOST_KINDS if kind in kinds)
+    return tuple(_figures(gpu, kind, memory, sizes.block(memory)) for kind, memory in HOST_KINDS if kind in kinds)
 
 
 def measure_resident_kinds(gpu: Gpu, size_bytes: int) -> tuple[KindFigures, ...]:
@@ -63,7 +68,7 @@ def _figures(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int) -> KindF
     try:
         blocks.append(gpu.allocate(memory, size_bytes))
         if kind in ("pageable", "pinned"):
-            blocks.append(gpu.allocate("torch", size_bytes))
+            blocks.append(gpu.allocate("torch", min(size_bytes, _COPIED_PART)))
             return _copied(gpu, kind, *blocks)
         if (kind, memory) in _RESIDENT:
             gpu.device_ns(gpu.reading(blocks[0], size_bytes), 1)  # compiles
@@ -78,16 +83,20 @@ def _figures(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int) -> KindF
 
 
 def _copied(gpu: Gpu, kind: Kind, host: Block, device: Block) -> KindFigures:
-    """Measure memory that a copy brings to the GPU and back."""
+    """Measure memory that a copy brings to the GPU and back, part by part."""
     is_queued = kind == "pinned"
-    size = host.size_bytes
-    gpu.touching(host)()
-    there, back = gpu.copying(device, host, size), gpu.copying(host, device, size)
+    size, parts = device.size_bytes, parts_of(host, device.size_bytes)
+    there = in_turn([gpu.copying(device, part, size) for part in parts])
+    back = in_turn([gpu.copying(part, device, size) for part in parts])
+    touch = gpu.touching(host)
+    touch()  # the system gives the pages now
+
+    def timed(name: str, run: Run) -> Sample:
+        return _each(gpu, name, size, len(parts), run, is_queued=is_queued)
+
+    touch()
     return KindFigures(
-        kind=kind,
-        first_read=_moving(gpu, "first_read", size, there, before=gpu.touching(host)),
-        read=_briefly(gpu, "read", size, there, is_queued=is_queued),
-        write=_briefly(gpu, "write", size, back, is_queued=is_queued),
+        kind=kind, first_read=timed("first_read", there), read=timed("read", there), write=timed("write", back)
     )
 
 
@@ -105,34 +114,41 @@ def _resident(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
 
 
 def _moved(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
-    """Measure memory that a kernel reaches where it lies, or that moves to it."""
-    size = block.size_bytes
-    touch, read, write = gpu.touching(block), gpu.reading(block, size), gpu.writing(block, size)
+    """Measure memory that a kernel reaches where it lies, or that moves to it part by part."""
+    parts = parts_of(block, _FAULTED_PART if kind == "managed_by_fault" else _READ_PART)
+    size, touch = parts[0].size_bytes, gpu.touching(block)
+    read = gpu.reading(block, block.size_bytes)
     touch()
     gpu.device_ns(read, 1)  # compiles
-    gpu.device_ns(write, 1)
-    prefetch: Callable[[], object] = gpu.prefetching(block) if kind == "managed_prefetched" else lambda: None
+    gpu.device_ns(gpu.writing(block, block.size_bytes), 1)
 
-    def first_read() -> None:
-        prefetch()
-        read()
-
-    def first_write() -> None:
-        prefetch()
-        write()
+    def moving(name: str, prepare: Callable[[Block, int], Run]) -> Sample:
+        runs = [prepare(part, size) for part in parts]
+        if kind == "managed_prefetched":
+            runs = [_both(gpu.prefetching(part), run) for part, run in zip(parts, runs, strict=True)]
+        touch()
+        return _each(gpu, name, size, len(parts), in_turn(runs), is_queued=False)
 
     return KindFigures(
         kind=kind,
-        first_read=_moving(gpu, "first_read", size, first_read, before=touch),
-        read=_briefly(gpu, "read", size, read, is_queued=True),
-        write=_moving(gpu, "write", size, first_write, before=touch),
+        first_read=moving("first_read", gpu.reading),
+        read=_briefly(gpu, "read", block.size_bytes, read, is_queued=True),
+        write=moving("write", gpu.writing),
     )
 
 
-def _moving(gpu: Gpu, name: str, size: int, run: Run, *, before: Run) -> Sample:
-    """Time runs after each of which the host takes the block back."""
-    times = gpu.device_ns(run, _IN_ROUND, before=before, is_queued=False)
-    return Sample(name=name, size_bytes=size, timing=timing_of(times))
+def _both(first: Run, second: Run) -> Run:
+    def run() -> None:
+        first()
+        second()
+
+    return run
+
+
+def _each(gpu: Gpu, name: str, size: int, num_parts: int, run: Run, *, is_queued: bool) -> Sample:
+    """Time each part once."""
+    timing = quickest_of(gpu.device_ns(run, num_parts, is_queued=is_queued))
+    return Sample(name=name, size_bytes=size, timing=timing)
 
 
 def _briefly(gpu: Gpu, name: str, size: int, run: Run, *, is_queued: bool) -> Sample:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ullage.errors import DeviceError
+from ullage.errors import DeviceError, RuntimeMemoryError
+from ullage.runtime.host_memory import free_host_bytes
 from ullage.runtime.probe.allocation import measure_allocations
 from ullage.runtime.probe.bandwidth import measure_bandwidth, measure_strides
 from ullage.runtime.probe.gpu import reason_of
@@ -86,6 +87,14 @@ def _identified(device: int) -> tuple[Identity | None, str | None]:
         return None, reason_of(error)
 
 
+def _host_bytes() -> int:
+    """Return what the host has free, or 0 where it does not say."""
+    try:
+        return free_host_bytes()
+    except RuntimeMemoryError:
+        return 0
+
+
 def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> ProbeResult:
     """Measure a GPU, part by part.
 
@@ -97,14 +106,13 @@ def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> Prob
     Raises:
         DeviceError: Too little of it is free.
     """
-    sizes = sizes_for(gpu.free_bytes(), gpu.machine.l2_bytes, gpu.machine.total_bytes)
+    sizes = sizes_for(gpu.free_bytes(), gpu.machine.l2_bytes, gpu.machine.total_bytes, _host_bytes())
     gpu.warm_up()
     say("the GPU's own memory")
     device = measure_bandwidth(gpu, sizes.device, sizes.cached)
     strides = measure_strides(gpu, sizes.device)
     resident = measure_resident_kinds(gpu, sizes.device)
-    say("copies and kinds of memory, in rounds")
-    copies, kinds = measure_rounds(gpu, sizes)
+    copies, kinds = measure_rounds(gpu, sizes, say)
     say("allocations")
     allocations = measure_allocations(gpu, sizes)
     say("page reach")

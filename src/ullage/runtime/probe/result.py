@@ -13,7 +13,7 @@ from ullage.runtime.probe.timing import Timing, bytes_per_s
 if TYPE_CHECKING:
     from ullage.runtime.probe.curves import Tlb
 
-FORMAT = 3  # 1 had page reach of first visits, 2 one block of each kind of memory
+FORMAT = 4  # 1 had page reach of first visits, 2 one block of each kind of memory, 3 whole blocks at once
 """The version of the JSON; another one is not read."""
 
 CopyKind = Literal["pageable", "pinned"]
@@ -87,7 +87,12 @@ class Sample:
     @property
     def bytes_per_s(self) -> int | None:
         """How fast it was; None: not measured."""
-        return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing)
+        return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing.typical_ns)
+
+    @property
+    def slow_bytes_per_s(self) -> int | None:
+        """What nine measurements in ten reach; None: not measured."""
+        return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing.p90_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,7 @@ class CopyPoint:
     @property
     def bytes_per_s(self) -> int:
         """How fast copies that follow each other are."""
-        return bytes_per_s(self.size_bytes, self.in_stream)
+        return bytes_per_s(self.size_bytes, self.in_stream.typical_ns)
 
 
 @dataclass(frozen=True, kw_only=True)

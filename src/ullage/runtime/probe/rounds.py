@@ -1,7 +1,8 @@
 """Copies and kinds of memory, measured in rounds: fresh blocks each time, spread over the time that a probe takes.
 
-What the host has a part in is disturbed: by where the system puts a block, and by what else runs. So each round measures it
-briefly; what the link or the GPU alone decides is steady, and is measured in some rounds.
+What the host has a part in is disturbed: by where the system puts a block, by what caches hold of it, and by what else runs.
+So each round goes through a large block, part by part: some part meets a moment in which nothing disturbs. What the link or the
+GPU alone decides is steady, and is measured in some rounds, in smaller blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Kind, Ki
 from ullage.runtime.probe.timing import undisturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ullage.runtime.probe.gpu import Gpu
     from ullage.runtime.probe.sizes import Sizes
@@ -27,30 +28,36 @@ _BUDGET_S = 32
 _STEADY_EVERY = 3  # rounds
 _DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
 _STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
-_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable", "pageable_in_place", "managed_by_fault")
-_STEADY_KINDS: tuple[Kind, ...] = ("pinned", "mapped", "managed_prefetched")
+_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable", "pageable_in_place", "managed_by_fault", "managed_prefetched")
+_STEADY_KINDS: tuple[Kind, ...] = ("pinned", "mapped")
 
 
-def measure_rounds(gpu: Gpu, sizes: Sizes) -> tuple[tuple[CopyCurve, ...], tuple[KindFigures, ...]]:
+def measure_rounds(
+    gpu: Gpu, sizes: Sizes, say: Callable[[str], None]
+) -> tuple[tuple[CopyCurve, ...], tuple[KindFigures, ...]]:
     """Measure copies, and the kinds of memory that the host has a part in.
 
     Args:
         gpu: The GPU.
         sizes: Of copies and blocks.
+        say: Told which round is next. How long that takes is not of the budget.
 
     Returns:
         A curve for each kind of copy and direction, and each kind's figures.
     """
     copies: dict[tuple[str, str], list[CopyCurve]] = {}
     kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in HOST_KINDS}
-    num_rounds, end = 0, time.monotonic() + _BUDGET_S
-    while num_rounds < _LEAST or (num_rounds < _MOST and time.monotonic() < end):
+    num_rounds, spent = 0, 0.0
+    while num_rounds < _LEAST or (num_rounds < _MOST and spent < _BUDGET_S):
+        say(f"copies and kinds of memory, round {num_rounds + 1}")
+        start = time.monotonic()
         is_all = num_rounds % _STEADY_EVERY == 0
-        for curve in measure_copies(gpu, _DISTURBED_COPIES + (_STEADY_COPIES if is_all else ()), sizes.copies):
+        for curve in measure_copies(gpu, _DISTURBED_COPIES + (_STEADY_COPIES if is_all else ()), sizes):
             copies.setdefault((curve.kind, curve.direction), []).append(curve)
-        for one in measure_host_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes.kind):
+        for one in measure_host_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes):
             kinds[one.kind].append(one)
         num_rounds += 1
+        spent += time.monotonic() - start
     return tuple(map(_joined_curve, copies.values())), tuple(map(_joined_kind, kinds.values()))
 
 

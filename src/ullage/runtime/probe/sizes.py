@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ullage.errors import DeviceError
 from ullage.units import GIB, KIB, MIB, format_bytes
+
+if TYPE_CHECKING:
+    from ullage.runtime.probe.gpu import MemoryKind
 
 _USUAL_FREE = 2 * GIB
 _LEAST = MIB  # a block smaller than this says little
@@ -18,7 +22,9 @@ class Sizes:
 
     Attributes:
         device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
-        kind: A block of each other kind of memory.
+        pinned: A block of memory that is pinned or mapped.
+        managed: A block of managed memory, gone through part by part.
+        pageable: The same of pageable memory; so much larger than the host's cache that this hardly counts.
         copies: The sizes of copies.
         allocations: The sizes of allocations.
         host_allocations: The same of host and managed memory.
@@ -27,21 +33,28 @@ class Sizes:
     """
 
     device: int
-    kind: int
+    pinned: int
+    managed: int
+    pageable: int
     copies: tuple[int, ...]
     allocations: tuple[int, ...]
     host_allocations: tuple[int, ...]
     cached: int
     reach: int
 
+    def block(self, kind: MemoryKind) -> int:
+        """Return the size of a block of memory that the host has a part in."""
+        return {"pageable": self.pageable, "managed": self.managed}.get(kind, self.pinned)
 
-def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0) -> Sizes:
+
+def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: int = 0) -> Sizes:
     """Choose sizes.
 
     Args:
         free_bytes: What is free on the GPU.
         l2_bytes: Its cache.
         total_bytes: The GPU's memory; where nearly all is free, nobody else is there to need it.
+        host_bytes: What is free on the host; 0: it does not say.
 
     Raises:
         DeviceError: Too little is free to measure anything.
@@ -55,15 +68,18 @@ def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0) -> Sizes:
         raise DeviceError(
             f"only {format_bytes(free_bytes)} of the GPU are free: a probe needs {format_bytes(4 * _LEAST)}"
         )
-    kind = _power_of_two(min(spare, 256 * MIB))
+    pinned = _power_of_two(min(spare, 256 * MIB))
+    large = _power_of_two(min(free_bytes // 8, host_bytes // 8, GIB) or 1)
     device = min(_power_of_two(free_bytes // 4), max(4 * GIB, _power_of_two(32 * l2_bytes)))
     allocations = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
     return Sizes(
         device=device,
-        kind=kind,
-        copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= kind),
+        pinned=pinned,
+        managed=max(pinned, large // 2),
+        pageable=max(pinned, large),
+        copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= pinned),
         allocations=tuple(size for size in allocations if size <= device),
-        host_allocations=tuple(size for size in allocations if size <= kind),
+        host_allocations=tuple(size for size in allocations if size <= pinned),
         cached=_power_of_two(max(min(l2_bytes // 3, device), MIB)),
         reach=_reach(free_bytes, total_bytes),
     )

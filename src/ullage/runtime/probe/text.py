@@ -46,7 +46,9 @@ _WAYS = {
     ("managed", "cold"): "managed",
     ("pinned", "cold"): "pinned",
 }
+_VERBS = {"first_read": "first read", "read": "read", "write": "write"}
 _SHOWN_COPIES = 5
+_STEADY = 0.8  # of the best speed: what nine in ten reach of what nothing disturbs
 
 
 def probe_text(result: ProbeResult) -> str:
@@ -95,7 +97,7 @@ def _advice(result: ProbeResult) -> list[str]:
 def _kinds(result: ProbeResult) -> list[str]:
     if not result.kinds:
         return []
-    lines = ["What the GPU gets from each kind of memory, and how much of it was read"]
+    lines = ["What the GPU gets from each kind of memory, and how much was read at once"]
     lines.append(_row("", "first read", "read again", "write", widths=(22, 12, 12, 12)))
     for one in result.kinds:
         name = KIND_NAMES[one.kind]
@@ -106,7 +108,24 @@ def _kinds(result: ProbeResult) -> list[str]:
         cells = [rate(None if sample is None else sample.bytes_per_s) for sample in samples]
         read = "" if one.read is None else format_bytes(one.read.size_bytes)
         lines.append(_row(name, *cells, read, widths=(22, 12, 12, 12, 12)))
-    return lines
+    return lines + _disturbed(result)
+
+
+def _disturbed(result: ProbeResult) -> list[str]:
+    """Say what is often much slower than the best, because the host has a part in it and does other work too."""
+    slow = []
+    for one in result.kinds:
+        samples = (one.first_read, one.read, one.write)
+        rates = [
+            f"{_VERBS[sample.name]} {rate(sample.slow_bytes_per_s)}"
+            for sample in samples
+            if sample is not None and (sample.slow_bytes_per_s or 0) < _STEADY * (sample.bytes_per_s or 0)
+        ]
+        if rates:
+            slow.append(f"{KIND_NAMES[one.kind].replace(', ', ' ')}: " + ", ".join(rates))
+    if not slow:
+        return []
+    return _folded("These are the best moments; of ten, one is slower than: " + "; ".join(slow) + ".", "  ")
 
 
 def _copies(curves: Sequence[CopyCurve]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 _BUDGET_NS = 60_000_000
 _MOST_BRIEF = 51
-_QUICK = 5  # one round in as many, or more, is not disturbed
+_QUICK = 10  # one round in as many is thought lucky, and one in any case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +21,9 @@ class Timing:
     """How long something took, in whole nanoseconds.
 
     Attributes:
-        typical_ns: The median; of several rounds, the `p10_ns` of a round which a fifth of them undercut.
-        p10_ns: What a tenth of the times are below; of several rounds, the least of theirs.
-        p90_ns: What nine tenths of them are below; of several rounds, the largest of theirs.
+        typical_ns: The median; of several rounds, the least of the first round that is not thought lucky.
+        p10_ns: What a tenth of the times are below; of several rounds, the median of theirs.
+        p90_ns: What nine tenths of them are below; of several rounds, the median of theirs.
         num_timed: The number of times measured.
     """
 
@@ -39,10 +40,18 @@ def timing_of(times_ns: Sequence[float]) -> Timing:
         >>> timing_of([100.0, 110.0, 400.0]).typical_ns
         110
     """
-    p10, median, p90 = np.percentile(np.asarray(times_ns, dtype=np.float64), (10, 50, 90))
-    return Timing(
-        typical_ns=max(round(median), 1), p10_ns=max(round(p10), 1), p90_ns=max(round(p90), 1), num_timed=len(times_ns)
-    )
+    p10, middle, p90 = (max(round(one), 1) for one in np.percentile(np.asarray(times_ns, np.float64), (10, 50, 90)))
+    return Timing(typical_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
+
+
+def quickest_of(times_ns: Sequence[float]) -> Timing:
+    """Return the shortest of the times of a round, and their spread.
+
+    Example:
+        >>> quickest_of([100.0, 110.0, 400.0]).typical_ns
+        100
+    """
+    return replace(timing_of(times_ns), typical_ns=max(round(min(times_ns)), 1))
 
 
 def repeated(
@@ -63,7 +72,7 @@ def repeated(
 
 
 def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, least: int) -> Timing:
-    """Measure as often as the budget allows, and count even the first where there are few.
+    """Measure for one round as often as the budget allows, and count even the first where there are few.
 
     Args:
         times_ns: Measures that many times, and returns the times.
@@ -73,32 +82,34 @@ def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, lea
     first = list(times_ns(1))
     num = int(min(max(budget_ns / max(first[0], 1.0), least), _MOST_BRIEF)) - 1
     more = list(times_ns(num))
-    return timing_of(more if num >= least else first + more)
+    return quickest_of(more if num >= least else first + more)
 
 
 def undisturbed(rounds: Sequence[Timing]) -> Timing:
-    """Join the timings of several rounds: what the quicker ones took, with the spread of all.
+    """Join the timings of several rounds: what the quickest took, with the spread that is usual.
 
-    What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower, never faster.
+    What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower. Only what a cache
+    still holds makes it faster, so that the quickest round does not count.
 
     Example:
-        >>> undisturbed([timing_of([time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
-        Timing(typical_ns=6, p10_ns=5, p90_ns=30, num_timed=5)
+        >>> undisturbed([quickest_of([time, 2 * time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
+        Timing(typical_ns=6, p10_ns=8, p90_ns=13, num_timed=10)
     """
-    ordered = sorted(one.p10_ns for one in rounds)
+    ordered = sorted(one.typical_ns for one in rounds)
+    num_lucky = min(max(len(ordered) // _QUICK, 1), len(ordered) - 1)
     return Timing(
-        typical_ns=ordered[len(ordered) // _QUICK],
-        p10_ns=min(one.p10_ns for one in rounds),
-        p90_ns=max(one.p90_ns for one in rounds),
+        typical_ns=ordered[num_lucky],
+        p10_ns=round(median(one.p10_ns for one in rounds)),
+        p90_ns=round(median(one.p90_ns for one in rounds)),
         num_timed=sum(one.num_timed for one in rounds),
     )
 
 
-def bytes_per_s(size_bytes: int, timing: Timing) -> int:
-    """Return a speed, from what is typical.
+def bytes_per_s(size_bytes: int, time_ns: int) -> int:
+    """Return a speed.
 
     Example:
-        >>> bytes_per_s(4096, timing_of([2048.0]))
+        >>> bytes_per_s(4096, 2048)
         2000000000
     """
-    return size_bytes * 1_000_000_000 // timing.typical_ns
+    return size_bytes * 1_000_000_000 // time_ns

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import mmap
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ullage.errors import RuntimeMemoryError
+from ullage.runtime.host_memory import free_host_bytes
 from ullage.units import format_bytes
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
 _LOCKABLE_SHARE = 0.9  # of what the host says is free: the rest is for the program itself
 
 
@@ -96,38 +94,6 @@ def lockable_bytes(allowed_bytes: int | None = None) -> int:
         allowed_bytes: What somebody said; None: nine tenths of what the host says is free.
     """
     return int(free_host_bytes() * _LOCKABLE_SHARE) if allowed_bytes is None else allowed_bytes
-
-
-def free_host_bytes() -> int:
-    """Return what the host has free, or what the process's container leaves of it."""
-    free = _meminfo("MemAvailable")
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    if limit is None or used is None:
-        return free
-    return min(free, max(limit - used + _given_back(), 0))
-
-
-def _given_back() -> int:
-    """Return what the container counts as used, and the system gives back when it is asked for: the cache of files."""
-    try:
-        lines = (_CGROUP / "memory.stat").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-
-
-def _meminfo(field: str) -> int:
-    for line in _MEMINFO.read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeMemoryError(f"{_MEMINFO} has no {field}")
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such limit, or "max"
-        return None
 
 
 def typed_view(data: torch.Tensor, offset: int, like: Any) -> torch.Tensor:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from ullage.errors import RuntimeMemoryError
-from ullage.runtime.weights.arena import free_host_bytes
+from ullage.runtime.host_memory import free_host_bytes
 from ullage.runtime.weights.disk_plan import paged
 from ullage.units import format_bytes
 

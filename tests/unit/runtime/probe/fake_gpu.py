@@ -143,7 +143,12 @@ class FakeGpu:
         return self._run(cost_ns)
 
     def touching(self, block: Block) -> Run:
-        return lambda: self._on_gpu.discard(block.address)
+        end = block.address + block.size_bytes
+
+        def touch() -> None:
+            self._on_gpu -= {one for one in self._on_gpu if block.address <= one < end}
+
+        return touch
 
     def accessing(
         self, pattern: Pattern, block: Block, footprint_bytes: int, stride_bytes: int, num_accesses: int

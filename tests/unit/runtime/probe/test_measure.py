@@ -105,9 +105,16 @@ def test_where_little_is_free_less_is_taken(free: int) -> None:
     assert result.device_rate("read") == pytest.approx(4400 * GB, rel=0.01)
 
 
-def test_managed_memory_is_never_more_than_256_mib() -> None:
-    assert sizes_for(1 << 40, 50 * MIB).kind == 256 * MIB
-    assert max(sizes_for(1 << 40, 50 * MIB).host_allocations) == 256 * MIB
+def test_blocks_of_host_memory_are_limited() -> None:
+    sizes = sizes_for(1 << 40, 50 * MIB, host_bytes=1 << 40)
+    assert (sizes.block("pageable"), sizes.block("managed")) == (GIB, 512 * MIB)
+    assert sizes.block("pinned") == sizes.block("mapped") == max(sizes.host_allocations) == 256 * MIB
+
+
+@pytest.mark.parametrize(("free", "host"), [(1 << 40, 2 * GIB), (2 * GIB, 1 << 40), (1 << 40, 0)])
+def test_blocks_are_smaller_where_either_side_has_little_or_the_host_does_not_say(free: int, host: int) -> None:
+    sizes = sizes_for(free, 50 * MIB, host_bytes=host)
+    assert sizes.block("pageable") == sizes.block("managed") == 256 * MIB
 
 
 def test_the_block_for_dram_is_far_larger_than_the_cache_and_the_cached_one_fits() -> None:
