@@ -1,12 +1,22 @@
-"""Parts of a block: each byte in turn, and none beyond its end."""
+"""Parts of a block: each byte in turn, none beyond its end; and what is measured goes through whole blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.runtime.probe.gpu import Block
+from tests.unit.runtime.probe.fake_gpu import GIB, MIB, FakeGpu
+from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.gpu import Block, MemoryKind, Run
+from ullage.runtime.probe.kinds import measure_host_kinds
 from ullage.runtime.probe.parts import Walk, in_turn, parts_of
+from ullage.runtime.probe.result import Kind
+from ullage.runtime.probe.sizes import sizes_for
+
+SIZES = sizes_for(128 * GIB, 50 * MIB, host_bytes=128 * GIB)
 
 
 def block_of(size_bytes: int) -> Block:
@@ -38,3 +48,82 @@ def test_prepared_runs_are_done_in_turn() -> None:
     for _ in range(7):
         run()
     assert done == [0, 1, 2, 0, 1, 2, 0]
+
+
+class Watched(FakeGpu):
+    """A GPU that notes the blocks it is asked for, and which parts of the host's memory are copied or reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[MemoryKind, int]] = []
+        self.done: list[tuple[str, int, int]] = []  # what, where in its block, how much
+
+    def allocate(self, kind: MemoryKind, size_bytes: int) -> Block:
+        self.asked.append((kind, size_bytes))
+        return super().allocate(kind, size_bytes)
+
+    def _noted(self, what: str, block: Block, size_bytes: int, run: Run) -> Run:
+        def noted() -> None:
+            self.done.append((what, block.address % (1 << 44), size_bytes))
+            run()
+
+        return noted
+
+    def copying(self, target: Block, source: Block, size_bytes: int) -> Run:
+        host, what = (target, "back") if source.kind == "torch" else (source, "there")
+        return self._noted(what, host, size_bytes, super().copying(target, source, size_bytes))
+
+    def reading(self, block: Block, size_bytes: int, *, num_rounds: int = 1) -> Run:
+        return self._noted("read", block, size_bytes, super().reading(block, size_bytes, num_rounds=num_rounds))
+
+    def writing(self, block: Block, size_bytes: int) -> Run:
+        return self._noted("write", block, size_bytes, super().reading(block, size_bytes))
+
+    def prefetching(self, block: Block) -> Run:
+        return self._noted("prefetch", block, block.size_bytes, super().prefetching(block))
+
+    def touching(self, block: Block) -> Run:
+        return self._noted("touch", block, block.size_bytes, super().touching(block))
+
+
+def test_each_copy_takes_what_comes_next() -> None:
+    gpu = Watched()
+    measure_copies(gpu, ("pageable",), SIZES)
+    assert gpu.asked == [("pageable", GIB), ("torch", 256 * MIB)]
+    at = 0
+    for _, begin, size in gpu.done[1:]:  # after the touch
+        at = at if at + size <= GIB else 0
+        assert begin == at
+        at += size
+    assert {what for what, _, _ in gpu.done} == {"touch", "there", "back"}
+
+
+def test_copied_memory_is_gone_through_once_for_each_figure() -> None:
+    gpu = Watched()
+    measure_host_kinds(gpu, ("pageable",), SIZES)
+    assert gpu.asked == [("pageable", GIB), ("torch", 32 * MIB)]
+    assert Counter(gpu.done) == Counter(
+        {("touch", 0, GIB): 2}
+        | {("there", begin, 32 * MIB): 2 for begin in range(0, GIB, 32 * MIB)}
+        | {("back", begin, 32 * MIB): 1 for begin in range(0, GIB, 32 * MIB)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "part"),
+    [
+        ("managed_by_fault", 512 * MIB, 64 * MIB),
+        ("managed_prefetched", 512 * MIB, 128 * MIB),
+        ("mapped", 256 * MIB, 128 * MIB),
+    ],
+)
+def test_memory_that_a_kernel_reaches_is_touched_before_it_is_gone_through(kind: Kind, size: int, part: int) -> None:
+    gpu = Watched()
+    measure_host_kinds(gpu, (kind,), SIZES)
+    is_prefetched = kind == "managed_prefetched"
+    for what in ("read", "write"):
+        want = [("touch", 0, size)]
+        for begin in range(0, size, part):
+            want += [("prefetch", begin, part)] * is_prefetched + [(what, begin, part)]
+        begin = gpu.done.index((what, 0, part)) - 1 - is_prefetched
+        assert gpu.done[begin : begin + len(want)] == want

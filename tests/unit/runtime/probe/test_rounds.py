@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.runtime.probe.fake_gpu import GB, MIB, FakeGpu, made_up
 from ullage.runtime.probe import rounds
-from ullage.runtime.probe.gpu import Block, MemoryKind
+from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.gpu import Block, MemoryKind, Run
+from ullage.runtime.probe.kinds import measure_host_kinds
 from ullage.runtime.probe.rounds import measure_rounds
 from ullage.runtime.probe.sizes import sizes_for
 
@@ -41,6 +43,25 @@ def test_slow_rounds_do_not_count_even_where_they_are_most(monkeypatch: pytest.M
     assert read.timing is not None
     assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
     assert read.timing.p90_ns > 3 * read.timing.typical_ns  # the spread shows them
+
+
+def test_of_a_round_the_quickest_part_counts_and_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
+    given = cycle([4 * GB, 3 * GB, 12 * GB, 5 * GB])
+    copying = gpu.copying
+
+    def unsteady(target: Block, source: Block, size_bytes: int) -> Run:
+        gpu.speeds.pageable = next(given)
+        return copying(target, source, size_bytes)
+
+    monkeypatch.setattr(gpu, "copying", unsteady)
+    sizes = sizes_for(gpu.free_bytes(), 50 * MIB)
+    read = measure_host_kinds(gpu, ("pageable",), sizes)[0].read
+    assert read is not None
+    assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
+    assert read.slow_bytes_per_s == pytest.approx(3 * GB, rel=0.01)
+    curve = measure_copies(gpu, ("pageable",), sizes)[0]
+    assert curve.points[-3].bytes_per_s == pytest.approx(12 * GB, rel=0.01)  # of 16 MiB, 24 in a round
 
 
 def test_text_says_what_is_slower_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
