@@ -9,7 +9,7 @@ import torch
 
 
 def machine() -> dict[str, str]:
-    """Return the GPU, its driver, and the versions of torch, the CUDA bindings and transformers."""
+    """Return the GPU, its driver, and the versions of torch, the CUDA bindings, transformers and accelerate."""
     return {
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "driver": _driver(),
@@ -17,6 +17,7 @@ def machine() -> dict[str, str]:
         "torch": torch.__version__,
         "cuda_bindings": _version("cuda-bindings"),
         "transformers": _version("transformers"),
+        "accelerate": _version("accelerate"),
     }
 
 

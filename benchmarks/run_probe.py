@@ -53,15 +53,15 @@ def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
     """Yield what is shown, and not held: times in nanoseconds."""
     for sample in result.host.copies:
         if sample.timing is not None:
-            yield f"host's copy {format_bytes(sample.size_bytes)}", sample.timing.typical_ns
+            yield f"host's copy {format_bytes(sample.size_bytes)}", sample.timing.time_ns
     for curve in result.copies:
         for point in curve.points:
-            yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.typical_ns
+            yield f"latency {curve.kind} {curve.direction} {format_bytes(point.size_bytes)}", point.latency.time_ns
     for way in result.allocations:
         for one in way.points:
             name = f"{way.way} {way.temperature} {format_bytes(one.size_bytes)}"
-            yield f"allocate {name}", one.allocate.typical_ns
-            yield f"free {name}", one.free.typical_ns
+            yield f"allocate {name}", one.allocate.time_ns
+            yield f"free {name}", one.free.time_ns
 
 
 def knees(result: ProbeResult) -> dict[str, int | None]:
@@ -119,7 +119,7 @@ def markdown(result: ProbeResult) -> Iterator[str]:
         yield "|---" * (len(known) + 1) + "|"
         for index, point in enumerate(known[0].points):
             row = [
-                f"{cell(one.points[index].bytes_per_s)}, {format_time_ns(one.points[index].latency.typical_ns)}"
+                f"{cell(one.points[index].bytes_per_s)}, {format_time_ns(one.points[index].latency.time_ns)}"
                 for one in known
             ]
             yield f"| {format_bytes(point.size_bytes)} | " + " | ".join(row) + " |"
@@ -159,7 +159,7 @@ def allocation_lines(result: ProbeResult) -> Iterator[str]:
     for one in known:
         by_size = {point.size_bytes: point for point in one.points}
         row = [
-            f"{format_time_ns(by_size[size].allocate.typical_ns)}, {format_time_ns(by_size[size].free.typical_ns)}"
+            f"{format_time_ns(by_size[size].allocate.time_ns)}, {format_time_ns(by_size[size].free.time_ns)}"
             if size in by_size
             else ""
             for size in sizes
@@ -211,7 +211,7 @@ def probe_in_turn(device: int) -> list[ProbeResult]:
 
         turns.wait(me)
         try:
-            result = probe(device=device, version=VERSION, progress=progress)
+            result = probe(device=device, version=VERSION, keep=False, progress=progress)
         finally:
             turns.leave(me)
         return replace(result, took_ms=result.took_ms - round(1000 * turns.waited_s[me]))
@@ -221,7 +221,7 @@ def probe_in_turn(device: int) -> list[ProbeResult]:
 
 
 def probe_apart(device: int) -> list[ProbeResult]:
-    return [probe(device=device, version=VERSION, progress=say) for _ in range(2)]
+    return [probe(device=device, version=VERSION, keep=False, progress=say) for _ in range(2)]
 
 
 def main() -> None:

@@ -126,6 +126,7 @@ def time_stored(model: Any, machine: Machine, rounds: int) -> dict[str, Any]:
             passes = [machine.seconds(lambda: forward(other, ids)) for _ in range(2 * rounds)]
             return {
                 "moved_bytes": run.plan.moved_bytes,
+                "pinned_bytes": run.pinned_bytes,
                 "pass_s": [statistics.median(passes), min(passes), max(passes)],
                 "logits_error": float((got - want).norm() / want.norm()),
             }
@@ -228,6 +229,7 @@ def main() -> None:
     model = make_model(SMALL if asked.small else SHAPE, machine.device)
     found: dict[str, Any] = {
         "machine": hardware(),
+        "rounds": asked.rounds,
         "model_bytes": sum(one.numel() * one.element_size() for one in model.parameters()),
     }
     large = (2, 64) if asked.small else tuple(asked.large)

@@ -56,7 +56,7 @@ def reach_lines(report: dict[str, Any], pattern: str) -> list[Line]:
         (
             f"one in {format_bytes(curve['stride_bytes'])}",
             [
-                (point["footprint_bytes"], point["timing"]["typical_ns"] / point["num_accesses"])
+                (point["footprint_bytes"], point["timing"]["time_ns"] / point["num_accesses"])
                 for point in curve["points"]
             ],
         )

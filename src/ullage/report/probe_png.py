@@ -101,7 +101,7 @@ def _allocation_lines(report: dict[str, Any]) -> list[tuple[str, list[tuple[floa
     return [
         (
             curve["way"] + (", warm" if curve["temperature"] == "warm" else ""),
-            [(point["size_bytes"], point["allocate"]["typical_ns"]) for point in curve["points"]],
+            [(point["size_bytes"], point["allocate"]["time_ns"]) for point in curve["points"]],
         )
         for curve in report["allocations"]
         if curve["points"]

@@ -60,7 +60,7 @@ def _small_copies(result: ProbeResult) -> Iterator[Advice]:
     pinned = result.copy_curve("pinned", "to_gpu")
     if pinned is None or pinned.half_speed_bytes is None:
         return
-    latency = time(pinned.points[0].latency.typical_ns)
+    latency = time(pinned.points[0].latency.time_ns)
     half = format_bytes(pinned.half_speed_bytes)
     yield Advice(
         topic="small_copies",
@@ -114,14 +114,14 @@ def _pinning_costs(result: ProbeResult, pinned: CopyCurve, pageable: CopyCurve) 
     curve, touch = result.allocation("pinned", "cold"), result.host.first_touch
     if curve is None or touch.timing is None:
         return []
-    by_size = {one.size_bytes: one.allocate.typical_ns + one.free.typical_ns for one in curve.points}
-    slow_ns = {one.size_bytes: one.in_stream.typical_ns for one in pageable.points}
+    by_size = {one.size_bytes: one.allocate.time_ns + one.free.time_ns for one in curve.points}
+    slow_ns = {one.size_bytes: one.in_stream.time_ns for one in pageable.points}
     return [
         _PinningCost(
             size_bytes=one.size_bytes,
             pinning_ns=by_size[one.size_bytes],
-            touching_ns=touch.timing.typical_ns * one.size_bytes // touch.size_bytes,
-            saved_ns=slow_ns[one.size_bytes] - one.in_stream.typical_ns,
+            touching_ns=touch.timing.time_ns * one.size_bytes // touch.size_bytes,
+            saved_ns=slow_ns[one.size_bytes] - one.in_stream.time_ns,
         )
         for one in pinned.points
         if one.size_bytes in by_size.keys() & slow_ns.keys()
@@ -213,7 +213,7 @@ def _allocation(result: ProbeResult) -> Iterator[Advice]:
     ]
     size = _usual_size(result, [(way, temperature) for _, way, temperature in named])
     costs = [
-        (name, point.allocate.typical_ns + point.free.typical_ns)
+        (name, point.allocate.time_ns + point.free.time_ns)
         for name, way, temperature in named
         if (point := _at(result, way, temperature, size)) is not None
     ]
@@ -309,15 +309,15 @@ def _managed_calls(result: ProbeResult) -> Iterator[Advice]:
         yield Advice(
             topic="from_managed",
             do="cudaMallocManaged: cudaMallocAsync on the stream that uses it; cudaFree: cudaFreeAsync after the last use.",
-            because=f"{format_bytes(size)}: {time(warm.allocate.typical_ns)} and {time(warm.free.typical_ns)}, managed "
-            f"{time(managed.allocate.typical_ns)} and {time(managed.free.typical_ns)}; cudaFree also waits for the GPU.",
+            because=f"{format_bytes(size)}: {time(warm.allocate.time_ns)} and {time(warm.free.time_ns)}, managed "
+            f"{time(managed.allocate.time_ns)} and {time(managed.free.time_ns)}; cudaFree also waits for the GPU.",
         )
-    if warm is not None and cold is not None and cold.allocate.typical_ns > 2 * warm.allocate.typical_ns:
+    if warm is not None and cold is not None and cold.allocate.time_ns > 2 * warm.allocate.time_ns:
         yield Advice(
             topic="from_managed",
             do="Raise the pool's cudaMemPoolAttrReleaseThreshold once, or each synchronisation gives its memory back.",
-            because=f"An allocation of {format_bytes(size)}: kept {time(warm.allocate.typical_ns)}, "
-            f"given back {time(cold.allocate.typical_ns)}.",
+            because=f"An allocation of {format_bytes(size)}: kept {time(warm.allocate.time_ns)}, "
+            f"given back {time(cold.allocate.time_ns)}.",
         )
 
 

@@ -20,7 +20,7 @@ _ROUND_NS = 10_000_000  # of the budget in a round
 _IN_ROUND = 2  # measurements of what is slow
 _IN_PLACE_BYTES = 64 << 20
 _COPIED_PART = 32 << 20  # what is timed at once: the smaller, the more likely in a moment in which nothing disturbs
-_FAULTED_PART = 64 << 20  # smaller ones are faster
+_FAULTED_PART = 64 << 20  # about a layer's matrix: the less a kernel touches, the faster its faults are served
 _READ_PART = 128 << 20  # the larger, the less a launch counts
 
 HOST_KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
@@ -88,13 +88,11 @@ def _copied(gpu: Gpu, kind: Kind, host: Block, device: Block) -> KindFigures:
     size, parts = device.size_bytes, parts_of(host, device.size_bytes)
     there = in_turn([gpu.copying(device, part, size) for part in parts])
     back = in_turn([gpu.copying(part, device, size) for part in parts])
-    touch = gpu.touching(host)
-    touch()  # the system gives the pages now
+    gpu.touching(host)()
 
     def timed(name: str, run: Run) -> Sample:
         return _each(gpu, name, size, len(parts), run, is_queued=is_queued)
 
-    touch()
     return KindFigures(
         kind=kind, first_read=timed("first_read", there), read=timed("read", there), write=timed("write", back)
     )

@@ -36,7 +36,12 @@ class Walk:
 
 
 def parts_of(block: Block, size_bytes: int) -> list[Block]:
-    """Return all parts of a size; the block itself where that is smaller."""
+    """Return the parts of a block, side by side; what is left at its end is in none.
+
+    Args:
+        block: The block.
+        size_bytes: A part's size; the block itself where that is smaller.
+    """
     size_bytes = min(size_bytes, block.size_bytes)
     return [block.part(begin, size_bytes) for begin in range(0, block.size_bytes - size_bytes + 1, size_bytes)]
 

@@ -87,11 +87,11 @@ class Sample:
     @property
     def bytes_per_s(self) -> int | None:
         """How fast it was; None: not measured."""
-        return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing.typical_ns)
+        return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing.time_ns)
 
     @property
     def slow_bytes_per_s(self) -> int | None:
-        """What nine measurements in ten reach; None: not measured."""
+        """What nine measurements in ten reach, of rounds in a usual one; None: not measured."""
         return None if self.timing is None else bytes_per_s(self.size_bytes, self.timing.p90_ns)
 
 
@@ -127,7 +127,7 @@ class CopyPoint:
     @property
     def bytes_per_s(self) -> int:
         """How fast copies that follow each other are."""
-        return bytes_per_s(self.size_bytes, self.in_stream.typical_ns)
+        return bytes_per_s(self.size_bytes, self.in_stream.time_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class ReachPoint:
     @property
     def step_ns(self) -> float:
         """What one access cost."""
-        return self.timing.typical_ns / self.num_accesses
+        return self.timing.time_ns / self.num_accesses
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def _advice(result: ProbeResult) -> list[str]:
 def _kinds(result: ProbeResult) -> list[str]:
     if not result.kinds:
         return []
-    lines = ["What the GPU gets from each kind of memory, and how much was read at once"]
+    lines = ["What the GPU gets from each kind of memory, and how much was moved at once"]
     lines.append(_row("", "first read", "read again", "write", widths=(22, 12, 12, 12)))
     for one in result.kinds:
         name = KIND_NAMES[one.kind]
@@ -106,7 +106,7 @@ def _kinds(result: ProbeResult) -> list[str]:
             continue
         samples = (one.first_read, one.read, one.write)
         cells = [rate(None if sample is None else sample.bytes_per_s) for sample in samples]
-        read = "" if one.read is None else format_bytes(one.read.size_bytes)
+        read = "" if one.first_read is None else format_bytes(one.first_read.size_bytes)
         lines.append(_row(name, *cells, read, widths=(22, 12, 12, 12, 12)))
     return lines + _disturbed(result)
 
@@ -125,7 +125,9 @@ def _disturbed(result: ProbeResult) -> list[str]:
             slow.append(f"{KIND_NAMES[one.kind].replace(', ', ' ')}: " + ", ".join(rates))
     if not slow:
         return []
-    return _folded("These are the best moments; of ten, one is slower than: " + "; ".join(slow) + ".", "  ")
+    return _folded(
+        "These are the best moments. In a usual round, one in ten is slower than: " + "; ".join(slow) + ".", "  "
+    )
 
 
 def _copies(curves: Sequence[CopyCurve]) -> list[str]:
@@ -139,7 +141,7 @@ def _copies(curves: Sequence[CopyCurve]) -> list[str]:
         lines.append(_row("", *(f"{one.kind} {arrows[one.direction]}" for one in known), widths=widths))
     for index in range(max((len(one.points) for one in known), default=0)):
         points = [one.points[index] for one in known]
-        cells = [f"{_narrow(point.bytes_per_s)} {time(point.latency.typical_ns):>7}" for point in points]
+        cells = [f"{_narrow(point.bytes_per_s)} {time(point.latency.time_ns):>7}" for point in points]
         lines.append(_row(format_bytes(points[0].size_bytes), *cells, widths=widths))
     if known:
         halves = [format_bytes(one.half_speed_bytes or 0) for one in known]
@@ -172,7 +174,7 @@ def _allocations(curves: Sequence[AllocationCurve]) -> list[str]:
             continue
         by_size = {point.size_bytes: point for point in one.points}
         pairs = [by_size.get(size) for size in shown]
-        cells = ["" if one is None else _pair(one.allocate.typical_ns, one.free.typical_ns) for one in pairs]
+        cells = ["" if one is None else _pair(one.allocate.time_ns, one.free.time_ns) for one in pairs]
         lines.append(_row(name, *cells, widths=widths))
     return lines
 
@@ -243,7 +245,7 @@ def _host(host: HostFigures) -> list[str]:
     touch = host.first_touch
     if touch.timing is None:
         return [*lines, *_folded_row("first touch", touch.why or "")]
-    page_ns = touch.timing.typical_ns * host.page_bytes / touch.size_bytes
+    page_ns = touch.timing.time_ns * host.page_bytes / touch.size_bytes
     return [*lines, f"  first touch of fresh memory: {time(page_ns)} a page of {format_bytes(host.page_bytes)}"]
 
 

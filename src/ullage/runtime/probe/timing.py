@@ -21,13 +21,14 @@ class Timing:
     """How long something took, in whole nanoseconds.
 
     Attributes:
-        typical_ns: The median; of several rounds, the least of the first round that is not thought lucky.
-        p10_ns: What a tenth of the times are below; of several rounds, the median of theirs.
+        time_ns: The one that counts: of repetitions the median, of a round the least, of several rounds the least of the first
+            that is not thought lucky. So of rounds it is less than `p10_ns`.
+        p10_ns: What a tenth of the times are below; of several rounds, the median of theirs: a usual round's.
         p90_ns: What nine tenths of them are below; of several rounds, the median of theirs.
         num_timed: The number of times measured.
     """
 
-    typical_ns: int
+    time_ns: int
     p10_ns: int
     p90_ns: int
     num_timed: int
@@ -37,21 +38,21 @@ def timing_of(times_ns: Sequence[float]) -> Timing:
     """Return the median and the spread of times; none is shorter than a nanosecond.
 
     Example:
-        >>> timing_of([100.0, 110.0, 400.0]).typical_ns
+        >>> timing_of([100.0, 110.0, 400.0]).time_ns
         110
     """
     p10, middle, p90 = (max(round(one), 1) for one in np.percentile(np.asarray(times_ns, np.float64), (10, 50, 90)))
-    return Timing(typical_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
+    return Timing(time_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
 
 
 def quickest_of(times_ns: Sequence[float]) -> Timing:
     """Return the shortest of the times of a round, and their spread.
 
     Example:
-        >>> quickest_of([100.0, 110.0, 400.0]).typical_ns
+        >>> quickest_of([100.0, 110.0, 400.0]).time_ns
         100
     """
-    return replace(timing_of(times_ns), typical_ns=max(round(min(times_ns)), 1))
+    return replace(timing_of(times_ns), time_ns=max(round(min(times_ns)), 1))
 
 
 def repeated(
@@ -93,12 +94,12 @@ def undisturbed(rounds: Sequence[Timing]) -> Timing:
 
     Example:
         >>> undisturbed([quickest_of([time, 2 * time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
-        Timing(typical_ns=6, p10_ns=8, p90_ns=13, num_timed=10)
+        Timing(time_ns=6, p10_ns=8, p90_ns=13, num_timed=10)
     """
-    ordered = sorted(one.typical_ns for one in rounds)
+    ordered = sorted(one.time_ns for one in rounds)
     num_lucky = min(max(len(ordered) // _QUICK, 1), len(ordered) - 1)
     return Timing(
-        typical_ns=ordered[num_lucky],
+        time_ns=ordered[num_lucky],
         p10_ns=round(median(one.p10_ns for one in rounds)),
         p90_ns=round(median(one.p90_ns for one in rounds)),
         num_timed=sum(one.num_timed for one in rounds),
@@ -106,7 +107,11 @@ def undisturbed(rounds: Sequence[Timing]) -> Timing:
 
 
 def bytes_per_s(size_bytes: int, time_ns: int) -> int:
-    """Return a speed.
+    """Return a speed, rounded down.
+
+    Args:
+        size_bytes: How much.
+        time_ns: In how long.
 
     Example:
         >>> bytes_per_s(4096, 2048)

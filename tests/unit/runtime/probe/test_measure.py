@@ -13,7 +13,7 @@ from ullage.runtime.probe.gpu import MemoryKind, reason_of
 from ullage.runtime.probe.host import measure_host
 from ullage.runtime.probe.measure import measure_gpu
 from ullage.runtime.probe.sizes import sizes_for
-from ullage.runtime.probe.timing import repeated, timing_of
+from ullage.runtime.probe.timing import Timing, quickest_of, repeated, timing_of, undisturbed
 
 
 def test_speeds_of_copies_and_the_size_of_half_speed() -> None:
@@ -22,7 +22,7 @@ def test_speeds_of_copies_and_the_size_of_half_speed() -> None:
     assert pinned is not None
     assert [point.size_bytes for point in pinned.points] == [4096 * 4**step for step in range(9)]
     assert pinned.top_bytes_per_s == pytest.approx(55 * GB, rel=0.01)
-    assert pinned.points[0].latency.typical_ns == 7_000 + 2_000 + round(4096 / 55)
+    assert pinned.points[0].latency.time_ns == 7_000 + 2_000 + round(4096 / 55)
     assert pinned.half_speed_bytes == pytest.approx(2_000 * 55, rel=0.15)
     pageable = result.copy_curve("pageable", "to_host")
     assert pageable is not None
@@ -208,7 +208,12 @@ def test_measurements_are_repeated_as_the_budget_allows() -> None:
 
 def test_a_spread_is_kept() -> None:
     timing = timing_of([float(one) for one in range(101)])
-    assert (timing.p10_ns, timing.typical_ns, timing.p90_ns, timing.num_timed) == (10, 50, 90, 101)
+    assert (timing.p10_ns, timing.time_ns, timing.p90_ns, timing.num_timed) == (10, 50, 90, 101)
+
+
+def test_the_spread_of_rounds_is_that_of_a_usual_one() -> None:
+    joined = undisturbed([quickest_of([ten, ten * 2.0]) for ten in (10.0, 30.0, 20.0)])
+    assert joined == Timing(time_ns=20, p10_ns=22, p90_ns=38, num_timed=6)
 
 
 def test_reasons_are_one_short_line() -> None:
