@@ -43,7 +43,7 @@ def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
         if curve.top_bytes_per_s is not None:
             yield f"copy {curve.kind} {curve.direction}", curve.top_bytes_per_s
     for figures in result.kinds:
-        for sample in (figures.first_read, figures.read, figures.write):
+        for sample in figures.samples:
             is_first_of_all = sample is figures.first_read and figures.kind in ("device", "stream_ordered")
             if sample is not None and sample.bytes_per_s is not None and not is_first_of_all:
                 yield f"{figures.kind} {sample.name}", sample.bytes_per_s
@@ -110,7 +110,7 @@ def markdown(result: ProbeResult) -> Iterator[str]:
     yield ""
     yield "| memory | first read | read again | write |\n|---|---|---|---|"
     for one in result.kinds:
-        rates = [cell(sample.bytes_per_s) if sample else "-" for sample in (one.first_read, one.read, one.write)]
+        rates = [cell(sample.bytes_per_s) if sample else "-" for sample in one.samples]
         yield f"| {one.kind.replace('_', ' ')} | {one.why or ' | '.join(rates)} |" + (" | |" if one.why else "")
     yield ""
     known = [one for one in result.copies if one.points]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ullage.runtime.probe.curves import half_speed_bytes
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.parts import Walk, in_turn
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Direction
@@ -25,7 +24,9 @@ _LEAST = 2  # measurements
 
 
 def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[CopyCurve, ...]:
-    """Measure copies both ways briefly, for one round. Each takes what comes next in a block of the host's memory.
+    """Measure copies both ways briefly, for one round, whose size of half speed says nothing yet.
+
+    Each copy takes what comes next in a block of the host's memory.
 
     Args:
         gpu: The GPU.
@@ -54,8 +55,7 @@ def _curve(
     gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, sizes: Sequence[int]
 ) -> CopyCurve:
     points = tuple(_point(gpu, kind, direction, walk, device, size) for size in sizes)
-    half = half_speed_bytes([(point.size_bytes, point.bytes_per_s) for point in points])
-    return CopyCurve(kind=kind, direction=direction, points=points, half_speed_bytes=half)
+    return CopyCurve(kind=kind, direction=direction, points=points)
 
 
 def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, size: int) -> CopyPoint:

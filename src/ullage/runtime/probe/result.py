@@ -174,6 +174,11 @@ class KindFigures:
     write: Sample | None = None
     why: str | None = None
 
+    @property
+    def samples(self) -> tuple[Sample | None, Sample | None, Sample | None]:
+        """First reads, later reads, and writes."""
+        return self.first_read, self.read, self.write
+
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationPoint:

@@ -46,7 +46,6 @@ _WAYS = {
     ("managed", "cold"): "managed",
     ("pinned", "cold"): "pinned",
 }
-_VERBS = {"first_read": "first read", "read": "read", "write": "write"}
 _SHOWN_COPIES = 5
 _STEADY = 0.8  # of the best speed: what nine in ten reach of what nothing disturbs
 
@@ -104,8 +103,7 @@ def _kinds(result: ProbeResult) -> list[str]:
         if one.why is not None:
             lines += _folded_row(name, one.why)
             continue
-        samples = (one.first_read, one.read, one.write)
-        cells = [rate(None if sample is None else sample.bytes_per_s) for sample in samples]
+        cells = [rate(None if sample is None else sample.bytes_per_s) for sample in one.samples]
         read = "" if one.first_read is None else format_bytes(one.first_read.size_bytes)
         lines.append(_row(name, *cells, read, widths=(22, 12, 12, 12, 12)))
     return lines + _disturbed(result)
@@ -115,10 +113,9 @@ def _disturbed(result: ProbeResult) -> list[str]:
     """Say what is often much slower than the best, because the host has a part in it and does other work too."""
     slow = []
     for one in result.kinds:
-        samples = (one.first_read, one.read, one.write)
         rates = [
-            f"{_VERBS[sample.name]} {rate(sample.slow_bytes_per_s)}"
-            for sample in samples
+            f"{sample.name.replace('_', ' ')} {rate(sample.slow_bytes_per_s)}"
+            for sample in one.samples
             if sample is not None and (sample.slow_bytes_per_s or 0) < _STEADY * (sample.bytes_per_s or 0)
         ]
         if rates:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ullage.runtime.weights.staging import no_wait
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -56,7 +58,7 @@ class HostCopies:
 
     def mark(self) -> Callable[[], None]:
         """Return what waits for the copies up to now: nothing has to."""
-        return _nothing
+        return no_wait
 
     def wait_for(self, slot: int) -> None:
         """Do nothing: the copy is there."""
@@ -137,7 +139,3 @@ class CudaCopies:
 
     def begin(self) -> None:
         """Do nothing: all copies are issued."""
-
-
-def _nothing() -> None:
-    """Wait for nothing."""
