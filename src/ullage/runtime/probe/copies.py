@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _DIRECTIONS: tuple[Direction, ...] = ("to_gpu", "to_host")
 _RUNS_BYTES = 4 << 20  # small copies are timed many at once, up to about this much
 _MOST_RUNS = 20
-_LATENCY_NS = 10_000_000  # for a size in a round
-_STREAM_NS = 40_000_000
+_LARGE = 16 << 20  # from here on a copy says how fast a kind of memory is, and a block's length is gone through
+_LATENCY_NS = 4_000_000  # for a size in a round
+_STREAM_NS = 6_000_000
+_LARGE_STREAM_NS = 60_000_000
 _LEAST = 2  # measurements
 
 
@@ -72,8 +74,9 @@ def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: B
     def stream_ns(num: int) -> list[float]:
         return gpu.device_ns(copies(num * num_runs), num, num_runs=num_runs, is_queued=is_queued)
 
+    stream_budget = _LARGE_STREAM_NS if size >= _LARGE else _STREAM_NS
     return CopyPoint(
         size_bytes=size,
         latency=briefly(lambda num: gpu.host_ns(copies(num), num), budget_ns=_LATENCY_NS, least=_LEAST),
-        in_stream=briefly(stream_ns, budget_ns=_STREAM_NS, least=_LEAST),
+        in_stream=briefly(stream_ns, budget_ns=stream_budget, least=_LEAST),
     )

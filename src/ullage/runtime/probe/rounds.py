@@ -1,8 +1,8 @@
 """Copies and kinds of memory, measured in rounds: fresh blocks each time, spread over the time that a probe takes.
 
 What the host has a part in is disturbed: by where the system puts a block, by what caches hold of it, and by what else runs.
-So each round goes through a large block, part by part: some part meets a moment in which nothing disturbs. What the link or the
-GPU alone decides is steady, and is measured in some rounds, in smaller blocks.
+So each round goes through a large block, part by part, and many rounds are made. What the link or the GPU alone decides is
+steady, and is measured in some of the rounds, in smaller blocks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.copies import measure_copies
 from ullage.runtime.probe.curves import half_speed_bytes
-from ullage.runtime.probe.kinds import HOST_KINDS, measure_host_kinds
+from ullage.runtime.probe.kinds import REACHED_KINDS, copied_kind, measure_reached_kinds
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Kind, KindFigures, Sample
-from ullage.runtime.probe.timing import undisturbed
+from ullage.runtime.probe.timing import timing_of_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.gpu import Gpu
     from ullage.runtime.probe.sizes import Sizes
 
-_MOST, _LEAST = 24, 4
-_BUDGET_S = 32
+_MOST, _LEAST = 64, 4
+_BUDGET_S = 34
 _STEADY_EVERY = 3  # rounds
 _DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
 _STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
-_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable", "pageable_in_place", "managed_by_fault", "managed_prefetched")
-_STEADY_KINDS: tuple[Kind, ...] = ("pinned", "mapped")
+_COPIES = _DISTURBED_COPIES + _STEADY_COPIES
+_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable_in_place", "managed_by_fault", "managed_prefetched")
+_STEADY_KINDS: tuple[Kind, ...] = ("mapped",)
 
 
 def measure_rounds(
@@ -46,7 +47,7 @@ def measure_rounds(
         A curve for each kind of copy and direction, and each kind's figures.
     """
     copies: dict[tuple[str, str], list[CopyCurve]] = {}
-    kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in HOST_KINDS}
+    kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in REACHED_KINDS}
     num_rounds, spent = 0, 0.0
     while num_rounds < _LEAST or (num_rounds < _MOST and spent < _BUDGET_S):
         say(f"copies and kinds of memory, round {num_rounds + 1}")
@@ -54,11 +55,13 @@ def measure_rounds(
         is_all = num_rounds % _STEADY_EVERY == 0
         for curve in measure_copies(gpu, _DISTURBED_COPIES + (_STEADY_COPIES if is_all else ()), sizes):
             copies.setdefault((curve.kind, curve.direction), []).append(curve)
-        for one in measure_host_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes):
+        for one in measure_reached_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes):
             kinds[one.kind].append(one)
         num_rounds += 1
         spent += time.monotonic() - start
-    return tuple(map(_joined_curve, copies.values())), tuple(map(_joined_kind, kinds.values()))
+    curves = {key: _joined_curve(found) for key, found in copies.items()}
+    copied = (copied_kind(kind, curves[kind, "to_gpu"], curves[kind, "to_host"]) for kind in _COPIES)
+    return tuple(curves.values()), (*copied, *map(_joined_kind, kinds.values()))
 
 
 def _joined_curve(rounds: Sequence[CopyCurve]) -> CopyCurve:
@@ -67,8 +70,8 @@ def _joined_curve(rounds: Sequence[CopyCurve]) -> CopyCurve:
     points = tuple(
         CopyPoint(
             size_bytes=found[0].size_bytes,
-            latency=undisturbed([one.latency for one in found]),
-            in_stream=undisturbed([one.in_stream for one in found]),
+            latency=timing_of_rounds([one.latency for one in found]),
+            in_stream=timing_of_rounds([one.in_stream for one in found]),
         )
         for found in zip(*(one.points for one in rounds), strict=True)
     )
@@ -91,4 +94,4 @@ def _joined_sample(rounds: Sequence[Sample | None]) -> Sample | None:
     there = [one for one in rounds if one is not None]
     if not there:
         return None
-    return replace(there[0], timing=undisturbed([one.timing for one in there if one.timing is not None]))
+    return replace(there[0], timing=timing_of_rounds([one.timing for one in there if one.timing is not None]))

@@ -23,8 +23,7 @@ class Sizes:
     Attributes:
         device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
         pinned: A block of memory that is pinned or mapped.
-        managed: A block of managed memory, gone through part by part.
-        pageable: The same of pageable memory; so much larger than the host's cache that this hardly counts.
+        walked: A block of pageable or managed memory, gone through part by part; larger than the host's cache.
         copies: The sizes of copies.
         allocations: The sizes of allocations.
         host_allocations: The same of host and managed memory.
@@ -34,8 +33,7 @@ class Sizes:
 
     device: int
     pinned: int
-    managed: int
-    pageable: int
+    walked: int
     copies: tuple[int, ...]
     allocations: tuple[int, ...]
     host_allocations: tuple[int, ...]
@@ -44,7 +42,7 @@ class Sizes:
 
     def block(self, kind: MemoryKind) -> int:
         """Return the size of a block of memory that the host has a part in."""
-        return {"pageable": self.pageable, "managed": self.managed}.get(kind, self.pinned)
+        return self.walked if kind in ("pageable", "managed") else self.pinned
 
 
 def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: int = 0) -> Sizes:
@@ -69,14 +67,13 @@ def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: 
             f"only {format_bytes(free_bytes)} of the GPU are free: a probe needs {format_bytes(4 * _LEAST)}"
         )
     pinned = _power_of_two(min(spare, 256 * MIB))
-    large = _power_of_two(min(free_bytes // 8, host_bytes // 8, GIB) or 1)
+    walked = _power_of_two(min(free_bytes // 16, host_bytes // 16, 512 * MIB) or 1)
     device = min(_power_of_two(free_bytes // 4), max(4 * GIB, _power_of_two(32 * l2_bytes)))
     allocations = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
     return Sizes(
         device=device,
         pinned=pinned,
-        managed=max(pinned, large // 2),
-        pageable=max(pinned, large),
+        walked=max(pinned, walked),
         copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= pinned),
         allocations=tuple(size for size in allocations if size <= device),
         host_allocations=tuple(size for size in allocations if size <= pinned),

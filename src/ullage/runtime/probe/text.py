@@ -123,7 +123,7 @@ def _disturbed(result: ProbeResult) -> list[str]:
     if not slow:
         return []
     return _folded(
-        "These are the best moments. In a usual round, one in ten is slower than: " + "; ".join(slow) + ".", "  "
+        "These are good moments. In a usual round, one in ten is slower than: " + "; ".join(slow) + ".", "  "
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _BUDGET_NS = 60_000_000
 _MOST_BRIEF = 51
-_QUICK = 10  # one round in as many is thought lucky, and one in any case
+_LUCKY = 10  # percent: so many of the times are thought lucky, in a round as among rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,8 @@ class Timing:
     """How long something took, in whole nanoseconds.
 
     Attributes:
-        time_ns: The one that counts: of repetitions the median, of a round the least, of several rounds the least of the first
-            that is not thought lucky. So of rounds it is less than `p10_ns`.
+        time_ns: The one that counts: of repetitions the median, of a round what a tenth of the times are below, of several
+            rounds what a tenth of theirs are below. So of rounds it is less than `p10_ns`.
         p10_ns: What a tenth of the times are below; of several rounds, the median of theirs: a usual round's.
         p90_ns: What nine tenths of them are below; of several rounds, the median of theirs.
         num_timed: The number of times measured.
@@ -45,14 +45,15 @@ def timing_of(times_ns: Sequence[float]) -> Timing:
     return Timing(time_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
 
 
-def quickest_of(times_ns: Sequence[float]) -> Timing:
-    """Return the shortest of the times of a round, and their spread.
+def timing_of_round(times_ns: Sequence[float]) -> Timing:
+    """Return which of the times of a round counts, and their spread: the least that are not thought lucky.
 
     Example:
-        >>> quickest_of([100.0, 110.0, 400.0]).time_ns
-        100
+        >>> timing_of_round([float(one) for one in range(100, 201)]).time_ns
+        110
     """
-    return replace(timing_of(times_ns), time_ns=max(round(min(times_ns)), 1))
+    timing = timing_of(times_ns)
+    return replace(timing, time_ns=timing.p10_ns)
 
 
 def repeated(
@@ -83,23 +84,21 @@ def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, lea
     first = list(times_ns(1))
     num = int(min(max(budget_ns / max(first[0], 1.0), least), _MOST_BRIEF)) - 1
     more = list(times_ns(num))
-    return quickest_of(more if num >= least else first + more)
+    return timing_of_round(more if num >= least else first + more)
 
 
-def undisturbed(rounds: Sequence[Timing]) -> Timing:
-    """Join the timings of several rounds: what the quickest took, with the spread that is usual.
+def timing_of_rounds(rounds: Sequence[Timing]) -> Timing:
+    """Join the timings of several rounds: what the quick ones took, with the spread that is usual.
 
-    What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower. Only what a cache
-    still holds makes it faster, so that the quickest round does not count.
+    What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower, and most are
+    disturbed somewhat: a quick one says what the memory gives. The very quickest is another each time.
 
     Example:
-        >>> undisturbed([quickest_of([time, 2 * time]) for time in (5.0, 9.0, 6.0, 30.0, 7.0)])
-        Timing(time_ns=6, p10_ns=8, p90_ns=13, num_timed=10)
+        >>> timing_of_rounds([timing_of_round([time]) for time in (50.0, 90.0, 60.0, 300.0, 70.0)])
+        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5)
     """
-    ordered = sorted(one.time_ns for one in rounds)
-    num_lucky = min(max(len(ordered) // _QUICK, 1), len(ordered) - 1)
     return Timing(
-        time_ns=ordered[num_lucky],
+        time_ns=round(np.percentile([one.time_ns for one in rounds], _LUCKY)),
         p10_ns=round(median(one.p10_ns for one in rounds)),
         p90_ns=round(median(one.p90_ns for one in rounds)),
         num_timed=sum(one.num_timed for one in rounds),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_SLOTS = 2
+NUM_LANDINGS = 2  # the next block lands while one is decoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,10 @@ class StreamPlan:
 
     @property
     def landing_bytes(self) -> int:
-        """What a block is copied to where it is stored in other bytes than it runs with."""
-        return 0 if self.stored_bytes is None else max((self.stored_bytes[index] for index in self.streamed), default=0)
+        """What blocks are copied to, in turn, where they are stored in other bytes than they run with."""
+        if self.stored_bytes is None:
+            return 0
+        return NUM_LANDINGS * max((self.stored_bytes[index] for index in self.streamed), default=0)
 
     @property
     def home_bytes(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from ullage.runtime.weights.homes import Home, stored_offsets
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
 from ullage.runtime.weights.passes import Passes
-from ullage.runtime.weights.plan import DEFAULT_SLOTS, StreamPlan, plan_stream
+from ullage.runtime.weights.plan import DEFAULT_SLOTS, NUM_LANDINGS, StreamPlan, plan_stream
 from ullage.runtime.weights.prediction import StepClock, StreamPrediction, block_seconds
 from ullage.runtime.weights.residents import move
 from ullage.runtime.weights.ring import Copies, Ring
@@ -316,9 +316,9 @@ class StreamedModel:
     def _arrival(self) -> Arrival | None:
         if self._storage is None or not self._hosted:
             return None
-        landing = torch.empty(self.plan.landing_bytes, dtype=torch.uint8, device=self._device)
+        both = torch.empty(self.plan.landing_bytes, dtype=torch.uint8, device=self._device).chunk(NUM_LANDINGS)
         slots, hosted = self._slots, self._hosted
-        return Arrival(landing, lambda block, slot: hosted[block].land(landing, slot, slots[slot]))
+        return Arrival(both, lambda landing, block, slot: hosted[block].land(landing, slot, slots[slot]))
 
     def _restore(self) -> None:
         """Put all back; what does not fit where it was leaves the model streamed."""

@@ -11,7 +11,6 @@ from tests.unit.runtime.probe.fake_gpu import GB, MIB, FakeGpu, made_up
 from ullage.runtime.probe import rounds
 from ullage.runtime.probe.copies import measure_copies
 from ullage.runtime.probe.gpu import Block, MemoryKind, Run
-from ullage.runtime.probe.kinds import measure_host_kinds
 from ullage.runtime.probe.rounds import measure_rounds
 from ullage.runtime.probe.sizes import sizes_for
 
@@ -45,7 +44,7 @@ def test_slow_rounds_do_not_count_even_where_they_are_most(monkeypatch: pytest.M
     assert read.timing.p90_ns > 3 * read.timing.time_ns  # the spread shows them
 
 
-def test_of_a_round_the_quickest_part_counts_and_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_round_the_quick_copies_count(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu()
     given = cycle([4 * GB, 3 * GB, 12 * GB, 5 * GB])
     copying = gpu.copying
@@ -56,12 +55,10 @@ def test_of_a_round_the_quickest_part_counts_and_copy(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(gpu, "copying", unsteady)
     sizes = sizes_for(gpu.free_bytes(), 50 * MIB)
-    read = measure_host_kinds(gpu, ("pageable",), sizes)[0].read
-    assert read is not None
-    assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
-    assert read.slow_bytes_per_s == pytest.approx(3 * GB, rel=0.01)
-    curve = measure_copies(gpu, ("pageable",), sizes)[0]
-    assert curve.points[-3].bytes_per_s == pytest.approx(12 * GB, rel=0.01)  # of 16 MiB, 24 in a round
+    point = measure_copies(gpu, ("pageable",), sizes)[0].points[-3]
+    assert point.size_bytes == 16 * MIB
+    assert point.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
+    assert point.size_bytes * 1e9 / point.in_stream.p90_ns == pytest.approx(3 * GB, rel=0.01)
 
 
 def test_text_says_what_is_slower_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +70,6 @@ def test_text_says_what_is_slower_now_and_then(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = disturbed(monkeypatch, [12 * GB] * 15 + [40 * GB])
-    monkeypatch.setattr(rounds, "_MOST", 8)
     _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
     read = {one.kind: one.read for one in kinds}["pageable"]
     assert read is not None
@@ -85,8 +81,8 @@ def test_rounds_end_with_the_budget_and_four_are_made_at_least(monkeypatch: pyte
     monkeypatch.setattr(rounds, "_BUDGET_S", 0)
     copies, _ = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
     by_kind = {one.kind: one.points[-1].in_stream.num_timed for one in copies}
-    # 22 ms a copy: two in a round; 5 ms: eight, but the first, in each third round.
-    assert by_kind == {"pageable": 4 * 2, "pinned": 2 * 7}
+    # 22 ms a copy: two in a round; 5 ms: twelve, but the first, in each third round.
+    assert by_kind == {"pageable": 4 * 2, "pinned": 2 * 11}
 
 
 def test_a_part_that_fails_in_any_round_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         yield
         fake.current = before
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream(fake, "copies"))
+    names = iter(("copies", "making"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream(fake, next(names)))
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: fake.current)
     monkeypatch.setattr(torch.cuda, "stream", on)
@@ -105,12 +106,43 @@ def test_the_first_copy_waits_for_what_had_the_memory_before(cuda: FakeCuda) -> 
     assert waits[2].startswith("compute")
 
 
-def test_what_arrives_is_made_of_on_the_stream_of_copies(cuda: FakeCuda) -> None:
-    landing = torch.zeros(8, dtype=torch.uint8)
-    made_of: list[tuple[int, int, str, list[int]]] = []
-    arrival = Arrival(landing, lambda block, slot: made_of.append((block, slot, cuda.current.name, landing.tolist())))
-    made(arrival=arrival).copy_in(2, 1)
-    assert made_of == [(2, 1, "copies", [2] * 8)]
+def landed(cuda: FakeCuda) -> tuple[CudaCopies, list[tuple[int, int, int]]]:
+    """Copies that something becomes of: which landing, block and buffer, checked where it is made."""
+    landings = tuple(torch.zeros(8, dtype=torch.uint8) for _ in range(2))
+    made_of: list[tuple[int, int, int]] = []
+
+    def land(landing: torch.Tensor, block: int, slot: int) -> None:
+        assert cuda.current.name == "making"
+        assert landing.tolist() == [block] * 8
+        made_of.append((next(at for at, one in enumerate(landings) if one is landing), block, slot))
+
+    return made(arrival=Arrival(landings, land)), made_of
+
+
+def test_a_block_is_made_of_what_landed_on_another_stream_once_its_buffer_is_free(cuda: FakeCuda) -> None:
+    copies, made_of = landed(cuda)
+    begin = len(cuda.log)
+    copies.done_with(1)
+    copies.copy_in(2, 1)
+    copies.wait_for(1)
+    used, free, has_landed, waits, also_waits, is_free, made_at, uses = cuda.log[begin:]
+    assert used[:2] == ("compute", "marks")
+    assert (free[:2], has_landed[:2]) == (("copies", "waits for"), ("copies", "marks"))
+    assert (waits, also_waits) == (("making", "waits for", has_landed[2]), ("making", "waits for", used[2]))
+    assert is_free[:2] == made_at[:2] == ("making", "marks")
+    assert uses == ("compute", "waits for", made_at[2])
+    assert made_of == [(0, 2, 1)]
+
+
+def test_landings_take_turns_and_a_copy_waits_for_what_was_made_of_the_one_it_goes_to(cuda: FakeCuda) -> None:
+    copies, made_of = landed(cuda)
+    for block in range(3):
+        copies.copy_in(block, block % 2)
+    assert made_of == [(0, 0, 0), (1, 1, 1), (0, 2, 0)]
+    waited = [at for name, what, at in cuda.log if (name, what) == ("copies", "waits for")]
+    free = [at for name, what, at in cuda.log if (name, what) == ("making", "marks")][::2]
+    assert [at.split()[0] for at in waited] == ["compute", "compute", "making"]
+    assert waited[2] == free[0]
 
 
 def test_the_host_waits_when_it_is_told_to_alone(cuda: FakeCuda) -> None:
@@ -120,6 +152,13 @@ def test_the_host_waits_when_it_is_told_to_alone(cuda: FakeCuda) -> None:
     assert not [entry for entry in cuda.log if entry[0] == "host"]
     copies.settle()
     assert cuda.log[-1] == ("host", "waits for", "copies")
+
+
+def test_what_is_made_is_waited_for_too(cuda: FakeCuda) -> None:
+    copies, _ = landed(cuda)
+    copies.copy_in(0, 0)
+    copies.settle()
+    assert cuda.log[-2:] == [("host", "waits for", "copies"), ("host", "waits for", "making")]
 
 
 @pytest.mark.gpu

@@ -37,12 +37,12 @@ def rounded(model: Any, storage: str) -> Any:
     return other
 
 
-def streamed(model: Any, storage: str, num_resident: int = 2) -> StreamedModel:
-    """Stream a model with room for two buffers, what a block is copied to, and some blocks."""
+def streamed(model: Any, storage: str, num_resident: int = 1) -> StreamedModel:
+    """Stream a model with room for two buffers, what blocks are copied to, and some blocks."""
     others = size_of(model) - sum(
         one.numel() * 4 for name, one in model.named_parameters() if "blocks" in name and "lora" not in name
     )
-    budget = others + (2 + num_resident) * BLOCK_BYTES + CODED_BYTES
+    budget = others + (2 + num_resident) * BLOCK_BYTES + 2 * CODED_BYTES
     return stream(model, budget, device=DEVICE, storage=storage)  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ def test_a_model_computes_with_what_rounding_left(storage: str) -> None:
     exact = expected(model, x)
     with streamed(model, storage) as run, torch.no_grad():
         assert 0 < sum(run.plan.is_resident) < 6
-        assert run.pinned_bytes == run.plan.moved_bytes == 4 * CODED_BYTES
+        assert run.pinned_bytes == run.plan.moved_bytes == 5 * CODED_BYTES
         got = model(x)
     # Blocks that stay are as they were, so what is streamed alone differs.
     assert not torch.equal(got, exact)

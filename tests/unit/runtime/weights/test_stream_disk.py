@@ -281,7 +281,7 @@ def test_a_checkpoint_is_read_straight_to_the_disk(on_disk: Callable[..., Any], 
 def test_blocks_in_8_bits_lie_on_disk_so(storage: str, tmp_path: Path) -> None:
     model, x = Model(), x_of()
     want = expected(coded.rounded(model, storage), x)
-    budget = size_of(model) - NUM_BLOCKS * (2 * 16 * 16 + 2 * 16) * 4 + 2 * BLOCK_BYTES + coded.CODED_BYTES
+    budget = size_of(model) - NUM_BLOCKS * (2 * 16 * 16 + 2 * 16) * 4 + 2 * (BLOCK_BYTES + coded.CODED_BYTES)
     host_bytes = coded.CODED_BYTES + 2 * paged(coded.CODED_BYTES)
     options: dict[str, Any] = {"device": DEVICE, "storage": storage, "host_bytes": host_bytes, "disk": tmp_path}
     with stream(model, budget, **options) as run, torch.no_grad():
