@@ -22,8 +22,8 @@ class Sizes:
 
     Attributes:
         device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
-        pinned: A block of memory that is pinned or mapped.
-        walked: A block of pageable or managed memory, gone through part by part; larger than the host's cache.
+        pinned: A block of memory that is pinned, mapped or managed, gone through part by part.
+        pageable: The same of pageable memory; so much larger than the host's cache that this hardly counts.
         copies: The sizes of copies.
         allocations: The sizes of allocations.
         host_allocations: The same of host and managed memory.
@@ -33,7 +33,7 @@ class Sizes:
 
     device: int
     pinned: int
-    walked: int
+    pageable: int
     copies: tuple[int, ...]
     allocations: tuple[int, ...]
     host_allocations: tuple[int, ...]
@@ -42,7 +42,7 @@ class Sizes:
 
     def block(self, kind: MemoryKind) -> int:
         """Return the size of a block of memory that the host has a part in."""
-        return self.walked if kind in ("pageable", "managed") else self.pinned
+        return self.pageable if kind == "pageable" else self.pinned
 
 
 def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: int = 0) -> Sizes:
@@ -67,13 +67,13 @@ def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: 
             f"only {format_bytes(free_bytes)} of the GPU are free: a probe needs {format_bytes(4 * _LEAST)}"
         )
     pinned = _power_of_two(min(spare, 256 * MIB))
-    walked = _power_of_two(min(free_bytes // 16, host_bytes // 16, 512 * MIB) or 1)
+    pageable = _power_of_two(min(free_bytes // 16, host_bytes // 16, 512 * MIB) or 1)
     device = min(_power_of_two(free_bytes // 4), max(4 * GIB, _power_of_two(32 * l2_bytes)))
     allocations = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
     return Sizes(
         device=device,
         pinned=pinned,
-        walked=max(pinned, walked),
+        pageable=max(pinned, pageable),
         copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= pinned),
         allocations=tuple(size for size in allocations if size <= device),
         host_allocations=tuple(size for size in allocations if size <= pinned),

@@ -79,7 +79,7 @@ def briefly(times_ns: Callable[[int], Sequence[float]], *, budget_ns: float, lea
     Args:
         times_ns: Measures that many times, and returns the times.
         budget_ns: About how long all may take.
-        least: The smallest number of measurements, at least two.
+        least: The smallest number of measurements.
     """
     first = list(times_ns(1))
     num = int(min(max(budget_ns / max(first[0], 1.0), least), _MOST_BRIEF)) - 1

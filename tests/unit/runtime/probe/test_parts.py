@@ -100,8 +100,8 @@ def test_each_copy_takes_what_comes_next() -> None:
 @pytest.mark.parametrize(
     ("kind", "size", "part"),
     [
-        ("managed_by_fault", 512 * MIB, 64 * MIB),
-        ("managed_prefetched", 512 * MIB, 128 * MIB),
+        ("managed_by_fault", 256 * MIB, 64 * MIB),
+        ("managed_prefetched", 256 * MIB, 128 * MIB),
         ("mapped", 256 * MIB, 128 * MIB),
     ],
 )
