@@ -2,11 +2,11 @@
 
     python -m benchmarks.run_probe [--apart] [--out FILE] [--device N]
 
-The two take turns, part by part and round by round, so that what else the host does meanwhile meets both; with `--apart` the
-second begins when the first is done, and the two differ by what the host did in between as well. Speeds of blocks that are
-larger than any cache have to agree within 5 %; what a small copy, one within the host or an allocation costs, and where page
-reach has its knees, is shown and not held. Prints the second probe, the differences, and the tables of docs/probe.md; writes
-both probes.
+The two take turns, part by part and round by round, so that what else the host does meanwhile meets both; with `--apart` each
+is a process of its own, the second begins when the first is done, and the two differ by what the host did in between as well.
+Speeds of blocks that are larger than any cache have to agree within 5 %; what a small copy, one within the host or an
+allocation costs, and where page reach has its knees, is shown and not held. Prints the second probe, the differences, and the
+tables of docs/probe.md; writes both probes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -220,8 +221,17 @@ def probe_in_turn(device: int) -> list[ProbeResult]:
         return list(threads.map(one, range(2)))
 
 
+def probe_alone(device: int) -> ProbeResult:
+    return probe(device=device, version=VERSION, keep=False, progress=say)
+
+
 def probe_apart(device: int) -> list[ProbeResult]:
-    return [probe(device=device, version=VERSION, keep=False, progress=say) for _ in range(2)]
+    """Make two probes, each in a process of its own, as two commands would."""
+    found = []
+    for _ in range(2):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            found.append(process.submit(probe_alone, device).result())
+    return found
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.parts import Walk, in_turn
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Direction
-from ullage.runtime.probe.timing import briefly
+from ullage.runtime.probe.timing import briefly, timing_of_round
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +20,8 @@ _RUNS_BYTES = 4 << 20  # small copies are timed many at once, up to about this m
 _MOST_RUNS = 20
 _LATENCY_NS = 4_000_000  # for a size in a round
 _STREAM_NS = 6_000_000
-_LARGE = 16 << 20  # from here on a copy says how fast a kind of memory is: most of a block is gone through
-_LARGE_STREAM_NS = 50_000_000
 _LEAST = 2  # measurements of a speed; of a latency one does
+_LARGE = 64 << 20  # from here on a copy says how fast a kind of memory is: the whole block is gone through
 
 
 def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[CopyCurve, ...]:
@@ -74,9 +73,12 @@ def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: B
     def stream_ns(num: int) -> list[float]:
         return gpu.device_ns(copies(num * num_runs), num, num_runs=num_runs, is_queued=is_queued)
 
-    stream_budget = _LARGE_STREAM_NS if size >= _LARGE else _STREAM_NS
+    if size >= _LARGE:
+        in_stream = timing_of_round(stream_ns(walk.num_parts(size)))
+    else:
+        in_stream = briefly(stream_ns, budget_ns=_STREAM_NS, least=_LEAST)
     return CopyPoint(
         size_bytes=size,
         latency=briefly(lambda num: gpu.host_ns(copies(num), num), budget_ns=_LATENCY_NS, least=1),
-        in_stream=briefly(stream_ns, budget_ns=stream_budget, least=_LEAST),
+        in_stream=in_stream,
     )

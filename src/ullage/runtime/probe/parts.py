@@ -22,6 +22,14 @@ class Walk:
         self._block = block
         self._next = 0
 
+    def num_parts(self, size_bytes: int) -> int:
+        """Return how many parts of a size the block has.
+
+        Args:
+            size_bytes: The size, at most the block's.
+        """
+        return self._block.size_bytes // size_bytes
+
     def take(self, size_bytes: int) -> Block:
         """Return the next part.
 

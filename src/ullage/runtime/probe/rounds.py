@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.gpu import Gpu
     from ullage.runtime.probe.sizes import Sizes
 
-_MOST, _LEAST = 64, 4
+_MOST, _LEAST = 64, 6
 _BUDGET_S = 36
-_STEADY_EVERY = 3  # rounds
+_STEADY_EVERY = 5  # rounds
 _DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
 _STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
 _COPIES = _DISTURBED_COPIES + _STEADY_COPIES

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import pytest
 
-from tests.unit.runtime.probe.fake_gpu import GB, MIB, FakeGpu, made_up
+from tests.unit.runtime.probe.fake_gpu import GB, GIB, MIB, FakeGpu, made_up
 from ullage.runtime.probe import rounds
 from ullage.runtime.probe.copies import measure_copies
 from ullage.runtime.probe.gpu import Block, MemoryKind, Run
@@ -54,9 +54,9 @@ def test_of_a_round_the_quick_copies_count(monkeypatch: pytest.MonkeyPatch) -> N
         return copying(target, source, size_bytes)
 
     monkeypatch.setattr(gpu, "copying", unsteady)
-    sizes = sizes_for(gpu.free_bytes(), 50 * MIB)
-    point = measure_copies(gpu, ("pageable",), sizes)[0].points[-3]
-    assert point.size_bytes == 16 * MIB
+    sizes = sizes_for(gpu.free_bytes(), 50 * MIB, host_bytes=128 * GIB)
+    point = measure_copies(gpu, ("pageable",), sizes)[0].points[-2]
+    assert point.size_bytes == 64 * MIB
     assert point.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
     assert point.size_bytes * 1e9 / point.in_stream.p90_ns == pytest.approx(3 * GB, rel=0.01)
 
@@ -76,13 +76,13 @@ def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) 
     assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
 
 
-def test_rounds_end_with_the_budget_and_four_are_made_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_end_with_the_budget_and_six_are_made_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu()
     monkeypatch.setattr(rounds, "_BUDGET_S", 0)
     copies, _ = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
-    by_kind = {one.kind: one.points[-1].in_stream.num_timed for one in copies}
-    # 22 ms a copy: two in a round; 5 ms: ten, but the first, in each third round.
-    assert by_kind == {"pageable": 4 * 2, "pinned": 2 * 9}
+    by_kind = {one.kind: one.points[-2].in_stream.num_timed for one in copies}
+    # Copies of 64 MiB go once through a block of 256 MiB; pinned ones in each fifth round.
+    assert by_kind == {"pageable": 6 * 4, "pinned": 2 * 4}
 
 
 def test_a_part_that_fails_in_any_round_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
