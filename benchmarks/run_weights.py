@@ -1,11 +1,12 @@
 """Times a model whose weights are streamed beside the same model resident on the GPU and offloaded by accelerate.
 
-    python -m benchmarks.run_weights [--rounds 5] [--disk FOLDER] [--out FILE]
+    python -m benchmarks.run_weights [--rounds 5] [--disk FOLDER] [--only PART] [--out FILE]
 
 The model has twelve of Llama 3 8B's layers and random weights in bfloat16, 5.76 GB. Contenders take turns, and figures are
 medians. The link's speed is that of pinned copies of a layer, measured in the same run. Then half of the streamed blocks lie on
 disk, in `--disk` (by default where temporary files do): with reads past the cache of files, from a cold cache and from a warm
-one, beside plain reads of as many bytes by as many threads, and beside accelerate. `--small` tries the script on a CPU.
+one, beside plain reads of as many bytes by as many threads, and beside accelerate. `--only` runs one part. `--small` tries the
+script on a CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,6 +43,7 @@ from ullage.runtime.weights.homes import stored_offsets
 
 RESULTS = Path(__file__).parent / "results" / "weights.json"
 RANK = 16
+PARTS = ("pinning", "passes", "stored", "disk", "generate", "train")
 
 
 class Lora(nn.Module):
@@ -222,6 +225,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--large", type=int, nargs=2, default=[16, 4096], metavar=("SEQUENCES", "TOKENS"))
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()), metavar="FOLDER")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
@@ -233,22 +237,19 @@ def main() -> None:
         "model_bytes": sum(one.numel() * one.element_size() for one in model.parameters()),
     }
     large = (2, 64) if asked.small else tuple(asked.large)
-    found["pinning"] = pin_by_torch(model, machine)
-    found["passes"] = time_passes(model, machine, asked.rounds, large)
-    print(json.dumps(found["passes"], indent=1), flush=True)
-    asked.out.write_text(json.dumps(found, indent=1) + "\n")
-    found["stored"] = time_stored(model, machine, asked.rounds)
-    print(json.dumps(found["stored"], indent=1), flush=True)
-    found["disk"] = time_disk(model, machine, asked.rounds, asked.disk)
-    print(json.dumps(found["disk"], indent=1), flush=True)
-    asked.out.write_text(json.dumps(found, indent=1) + "\n")
-    found["generate"] = generate(model, machine)
-    print(json.dumps(found["generate"]), flush=True)
-    found["train"] = train_adapters(
-        copy.deepcopy(model) if asked.small else model, machine, (2, 32) if asked.small else (4, 1024)
-    )
-    print(json.dumps(found["train"]), flush=True)
-    asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    learner = (2, 32) if asked.small else (4, 1024)
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "pinning": lambda: pin_by_torch(model, machine),
+        "passes": lambda: time_passes(model, machine, asked.rounds, large),
+        "stored": lambda: time_stored(model, machine, asked.rounds),
+        "disk": lambda: time_disk(model, machine, asked.rounds, asked.disk),
+        "generate": lambda: generate(model, machine),
+        "train": lambda: train_adapters(copy.deepcopy(model) if asked.small else model, machine, learner),
+    }
+    for name in PARTS if asked.only is None else (asked.only,):
+        found[name] = parts[name]()
+        print(json.dumps(found[name], indent=1), flush=True)
+        asked.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def weight_rows() -> list[Row]:
             "weights streamed in int8",
             f"{shape}: moved in a pass",
             moved,
-            found["stored"]["int8"]["moved_bytes"],
+            read("weights_8bit")["stored"]["int8"]["moved_bytes"],
             script,
         ),
         memory("weights streamed from disk", f"{shape}: pinned", pinned, found["disk"]["all"]["pinned_bytes"], script),
