@@ -47,6 +47,7 @@ _WAYS = {
     ("pinned", "cold"): "pinned",
 }
 _SHOWN_COPIES = 5
+_DRIFT = 10  # percent: more than this from one third of the rounds to another is said
 _STEADY = 0.8  # of the best speed: what nine in ten reach of what nothing disturbs
 
 
@@ -106,7 +107,7 @@ def _kinds(result: ProbeResult) -> list[str]:
         cells = [rate(None if sample is None else sample.bytes_per_s) for sample in one.samples]
         read = "" if one.first_read is None else format_bytes(one.first_read.size_bytes)
         lines.append(_row(name, *cells, read, widths=(22, 12, 12, 12, 12)))
-    return lines + _disturbed(result)
+    return lines + _disturbed(result) + _drifted(result)
 
 
 def _disturbed(result: ProbeResult) -> list[str]:
@@ -124,6 +125,22 @@ def _disturbed(result: ProbeResult) -> list[str]:
         return []
     return _folded(
         "These are good moments. In a usual round, one in ten is slower than: " + "; ".join(slow) + ".", "  "
+    )
+
+
+def _drifted(result: ProbeResult) -> list[str]:
+    """Say what changed while it was measured, so that another probe may find something else."""
+    changes = {
+        KIND_NAMES[one.kind]: max(
+            (sample.timing.drift_percent for sample in one.samples if sample and sample.timing), default=0
+        )
+        for one in result.kinds
+    }
+    changed = [f"{name.replace(', ', ' ')} by {change} %" for name, change in changes.items() if change > _DRIFT]
+    if not changed:
+        return []
+    return _folded(
+        f"The host was not steady meanwhile: {', '.join(changed)}. Another probe may differ by as much.", "  "
     )
 
 

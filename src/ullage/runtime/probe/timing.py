@@ -26,12 +26,15 @@ class Timing:
         p10_ns: What a tenth of the times are below; of several rounds, the median of theirs: a usual round's.
         p90_ns: What nine tenths of them are below; of several rounds, the median of theirs.
         num_timed: The number of times measured.
+        drift_percent: By how many percent the slowest third of the rounds took longer than the quickest, thirds in the order in
+            which they were made: how steady the machine was meanwhile. 0: not of rounds.
     """
 
     time_ns: int
     p10_ns: int
     p90_ns: int
     num_timed: int
+    drift_percent: int = 0
 
 
 def timing_of(times_ns: Sequence[float]) -> Timing:
@@ -95,13 +98,16 @@ def timing_of_rounds(rounds: Sequence[Timing]) -> Timing:
 
     Example:
         >>> timing_of_rounds([timing_of_round([time]) for time in (50.0, 90.0, 60.0, 300.0, 70.0)])
-        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5)
+        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56)
     """
+    times = [one.time_ns for one in rounds]
+    thirds = [float(np.percentile(third, _LUCKY)) for third in np.array_split(times, 3) if len(third)]
     return Timing(
-        time_ns=round(np.percentile([one.time_ns for one in rounds], _LUCKY)),
+        time_ns=round(np.percentile(times, _LUCKY)),
         p10_ns=round(median(one.p10_ns for one in rounds)),
         p90_ns=round(median(one.p90_ns for one in rounds)),
         num_timed=sum(one.num_timed for one in rounds),
+        drift_percent=round(100 * (max(thirds) / min(thirds) - 1)),
     )
 
 

@@ -215,7 +215,9 @@ def test_a_spread_is_kept() -> None:
 
 def test_the_spread_of_rounds_is_that_of_a_usual_one() -> None:
     joined = timing_of_rounds([timing_of_round([ten, ten * 2.0]) for ten in (100.0, 300.0, 200.0)])
-    assert joined == Timing(time_ns=132, p10_ns=220, p90_ns=380, num_timed=6)  # of 110, 220 and 330: a fifth of the way
+    assert joined == Timing(
+        time_ns=132, p10_ns=220, p90_ns=380, num_timed=6, drift_percent=200
+    )  # of 110, 220 and 330: a fifth of the way
 
 
 def test_reasons_are_one_short_line() -> None:

@@ -68,6 +68,19 @@ def test_text_says_what_is_slower_now_and_then(monkeypatch: pytest.MonkeyPatch) 
     assert "slower than" not in str(made_up())
 
 
+def test_what_changed_meanwhile_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = disturbed(monkeypatch, [12 * GB] * 43 + [8 * GB] * 21)  # the last third of 64 rounds
+    result = made_up(gpu)
+    read = {one.kind: one.read for one in result.kinds}["pageable"]
+    assert read is not None
+    assert read.timing is not None
+    assert read.timing.drift_percent == 50
+    assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
+    said = "The host was not steady meanwhile: pageable copied by 50 %. Another probe may differ by as much."
+    assert said in " ".join(str(result).split())
+    assert "not steady" not in str(made_up())
+
+
 def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = disturbed(monkeypatch, [12 * GB] * 15 + [40 * GB])
     _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)

@@ -65,7 +65,13 @@ def test_json_has_whole_numbers_and_the_keys_that_scripts_read() -> None:
         "advice",
     ]
     assert {"gpu", "driver", "torch", "ullage", "date"} <= set(data["machine"])
-    assert set(data["copies"][0]["points"][0]["in_stream"]) == {"time_ns", "p10_ns", "p90_ns", "num_timed"}
+    assert set(data["copies"][0]["points"][0]["in_stream"]) == {
+        "time_ns",
+        "p10_ns",
+        "p90_ns",
+        "num_timed",
+        "drift_percent",
+    }
     assert isinstance(data["device"][0]["bytes_per_s"], int)
     assert set(data["advice"][0]) == {"topic", "do", "because"}
     assert "." not in "".join(char for char in json.dumps(figures(data)) if char in ".0123456789")
