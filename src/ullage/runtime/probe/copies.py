@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.gpu import Block, Gpu, Run
     from ullage.runtime.probe.sizes import Sizes
 
+LARGE_COPY = 64 << 20
+"""From this size on, about a layer's matrix, a copy says how fast memory is: the whole block is gone through."""
+
 _DIRECTIONS: tuple[Direction, ...] = ("to_gpu", "to_host")
 _RUNS_BYTES = 4 << 20  # small copies are timed many at once, up to about this much
 _MOST_RUNS = 20
 _LATENCY_NS = 4_000_000  # for a size in a round
 _STREAM_NS = 6_000_000
 _LEAST = 2  # measurements of a speed; of a latency one does
-_LARGE = 64 << 20  # from here on a copy says how fast a kind of memory is: the whole block is gone through
 
 
 def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[CopyCurve, ...]:
@@ -73,7 +75,7 @@ def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: B
     def stream_ns(num: int) -> list[float]:
         return gpu.device_ns(copies(num * num_runs), num, num_runs=num_runs, is_queued=is_queued)
 
-    if size >= _LARGE:
+    if size >= LARGE_COPY:
         in_stream = timing_of_round(stream_ns(walk.num_parts(size)))
     else:
         in_stream = briefly(stream_ns, budget_ns=_STREAM_NS, least=_LEAST)

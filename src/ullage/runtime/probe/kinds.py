@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ullage.runtime.probe.copies import LARGE_COPY
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.parts import in_turn, parts_of
 from ullage.runtime.probe.result import CopyCurve, CopyKind, Kind, KindFigures, Sample
@@ -19,8 +20,7 @@ _BUDGET_NS = 150_000_000
 _ROUND_NS = 10_000_000  # of the budget in a round
 _IN_ROUND = 2  # measurements of what is slow
 _IN_PLACE_BYTES = 64 << 20
-_COPIED = 64 << 20  # the size of the copies that say what copied memory gives: about a layer's matrix
-_FAULTED_PART = 64 << 20  # the same: the less a kernel touches, the faster its faults are served
+_FAULTED_PART = 64 << 20  # about a layer's matrix: the less a kernel touches, the faster its faults are served
 _READ_PART = 128 << 20  # the larger, the less a launch counts
 
 REACHED_KINDS: tuple[tuple[Kind, MemoryKind], ...] = (
@@ -56,7 +56,7 @@ def copied_kind(kind: CopyKind, to_gpu: CopyCurve, to_host: CopyCurve) -> KindFi
     if not to_gpu.points or not to_host.points:
         return KindFigures(kind=kind, why=to_gpu.why or to_host.why)
     read, write = (
-        max((point for point in one.points if point.size_bytes <= _COPIED), key=lambda point: point.size_bytes)
+        max((point for point in one.points if point.size_bytes <= LARGE_COPY), key=lambda point: point.size_bytes)
         for one in (to_gpu, to_host)
     )
     return KindFigures(
