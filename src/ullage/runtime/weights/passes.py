@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ullage.errors import RuntimeMemoryError
+from ullage.runtime.weights.graphs import check_not_capturing
 
 if TYPE_CHECKING:
     from ullage.runtime.weights.hosted import HostedBlock
@@ -31,16 +32,17 @@ class Passes:
         running: The block that runs; None between blocks. One that is there when another begins was broken off.
     """
 
-    def __init__(self, hosted: list[HostedBlock], ring: Ring, clock: StepClock) -> None:
+    def __init__(self, hosted: list[HostedBlock], ring: Ring, clock: StepClock, device: torch.device) -> None:
         """Prepare.
 
         Args:
             hosted: The streamed blocks.
             ring: Which of them lies where.
             clock: What times passes.
+            device: Where they run.
         """
         self.running: BlockRunner | None = None
-        self._hosted, self._ring, self._clock = hosted, ring, clock
+        self._hosted, self._ring, self._clock, self._device = hosted, ring, clock, device
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._is_call = False
@@ -74,12 +76,13 @@ class Passes:
         if not is_backward() and self._owner == threading.get_ident():
             self._owner, self._is_call, self._is_fresh = None, False, False
 
-    def check_thread(self) -> None:
-        """Check that no other thread is in a pass.
+    def check_may_run(self) -> None:
+        """Check that no graph is being captured, and that no other thread is in a pass.
 
         Raises:
-            RuntimeMemoryError: One is. Its pass goes on.
+            RuntimeMemoryError: One is; the capture, or that pass, goes on.
         """
+        check_not_capturing(self._device)
         if is_backward():
             return
         with self._lock:
@@ -89,7 +92,7 @@ class Passes:
             self._owner = mine
 
     def _begin(self) -> None:
-        self.check_thread()
+        self.check_may_run()
         if self.running is not None:
             self.running.recover()
         for one in self._hosted:

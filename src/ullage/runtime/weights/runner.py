@@ -44,8 +44,8 @@ class BlockRunner:
         """Lend the weights.
 
         Raises:
-            RuntimeMemoryError: A weight takes a gradient now, the module is a copy, or another thread runs the model; or see
-                `HostedBlock.take_changes`.
+            RuntimeMemoryError: A weight takes a gradient now, the module is a copy, another thread runs the model, or a
+                graph is captured; or see `HostedBlock.take_changes`.
         """
         one = self._hosted[self._number]
         if module is not one.block.module:
@@ -57,7 +57,7 @@ class BlockRunner:
             raise RuntimeMemoryError(
                 f"weights of {one.block.name} take gradients now, and streamed ones cannot: unstream() the model first"
             )
-        self._passes.check_thread()
+        self._passes.check_may_run()
         if self._passes.running is not None:
             self._passes.running.recover()
         with torch.inference_mode(False), torch.no_grad():

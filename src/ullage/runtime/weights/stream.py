@@ -24,6 +24,7 @@ from ullage.runtime.weights.copies import Arrival, CudaCopies, HostCopies
 from ullage.runtime.weights.disk_copies import DiskBlock, DiskCopies
 from ullage.runtime.weights.disk_plan import spill
 from ullage.runtime.weights.disk_reader import DiskReader
+from ullage.runtime.weights.graphs import check_not_graphed
 from ullage.runtime.weights.homes import Home, stored_offsets
 from ullage.runtime.weights.hosted import HostedBlock
 from ullage.runtime.weights.link import measure_link
@@ -77,8 +78,8 @@ def stream(
     Raises:
         DeviceError: There is no GPU.
         ValueError: There is no such storage.
-        RuntimeMemoryError: Not even the buffers fit on the GPU, the host or the disk has too little room, or nothing can be
-            streamed. The model is as it was.
+        RuntimeMemoryError: Not even the buffers fit on the GPU, the host or the disk has too little room, nothing can be
+            streamed, or a module replays a CUDA graph of itself. The model is as it was.
 
     Cost: a copy of the streamed weights, block by block; a block's old memory is freed before the next is copied. What lies on
         disk is written there.
@@ -87,6 +88,7 @@ def stream(
         raise ValueError(f"no storage is called {storage!r}: use one of {', '.join(STORAGES)}")
     if model in _STREAMED:
         raise RuntimeMemoryError("the model is streamed already: unstream() it first")
+    check_not_graphed(model)
     where = torch.device(device)
     if where.type == "cuda":
         if not torch.cuda.is_available():
@@ -278,7 +280,7 @@ class StreamedModel:
         for one in self._hosted:
             one.settle = copies.settle
         self._ring = Ring(len(self._hosted), self.plan.num_slots, _Versions(copies, self._hosted))
-        passes = Passes(self._hosted, self._ring, self._clock)
+        passes = Passes(self._hosted, self._ring, self._clock, self._device)
         unseen = torch._dynamo.disable  # a block may be compiled with its hooks, and these are not to be
         model, first, last = self._model, self._blocks[0].module, self._blocks[-1].module
         self._hooks += [
