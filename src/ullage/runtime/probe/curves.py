@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -131,10 +131,10 @@ def fitted_tlb(pattern: str, curves: Sequence[tuple[int, Sequence[tuple[int, flo
     known = [(stride, np.array(points, dtype=np.float64).T) for stride, points in curves if len(points) > 2]
     if len(known) < 3:
         return None
-    near = min(_models(known), key=lambda one: one.error)
+    near = _nearest_of_all(known)
     finer = near.reach * np.geomspace(2 ** (-1 / _REACHES_PER_OCTAVE), 2 ** (1 / _REACHES_PER_OCTAVE), _FINER)
-    best = min((_nearest(known, page=near.page, reach=float(one)) for one in finer), key=lambda one: one.error)
-    flat = _nearest(known, page=known[0][0], reach=math.inf)
+    best = _nearest(known, near.page, finer)
+    flat = _nearest(known, known[0][0], np.array([math.inf]))
     is_better = flat.error > _LEAST_GAIN * best.error and best.miss > _LEAST_MISS * best.hit
     if not is_better or best.page in (known[0][0], known[-1][0]) or best.reach < _LEAST_PLACES * best.page:
         return None
@@ -158,32 +158,41 @@ class _Model:
     error: float
 
 
-def _models(curves: Sequence[tuple[int, NDArray[np.float64]]]) -> Iterator[_Model]:
-    """Yield the nearest model of each page and reach that may be."""
+def _nearest_of_all(curves: Sequence[tuple[int, NDArray[np.float64]]]) -> _Model:
+    """Return the nearest model, whatever its page and its reach."""
     least = min(points[0][0] for _, points in curves)
     most = max(points[0][-1] for _, points in curves)
-    for page, _ in curves:
-        for reach in np.geomspace(least, most, int(math.log2(most / least) * _REACHES_PER_OCTAVE) + 1):
-            yield _nearest(curves, page=page, reach=float(reach))
+    reaches = np.geomspace(least, most, int(math.log2(most / least) * _REACHES_PER_OCTAVE) + 1)
+    return min((_nearest(curves, page, reaches) for page, _ in curves), key=lambda one: one.error)
 
 
-def _nearest(curves: Sequence[tuple[int, NDArray[np.float64]]], *, page: int, reach: float) -> _Model:
-    """Return the model with this page and reach that is nearest. A miss adds the same for all; a hit is each curve's.
+def _nearest(curves: Sequence[tuple[int, NDArray[np.float64]]], page: int, reaches: NDArray[np.float64]) -> _Model:
+    """Return the nearest model with this page and one of these reaches. A miss adds the same for all; a hit is each curve's.
 
     Squares of relative errors are least: with weights 1 / cost squared, each curve's hit is a mean, and the rest is linear.
     """
-    rises, above = 0.0, 0.0
-    centred = []
+    rises, above = np.zeros((2, len(reaches)))
+    parts = []
     for stride, (footprints, costs) in curves:
-        share = np.maximum(1 - reach * max(stride / page, 1) / footprints, 0)
+        share = np.maximum(1 - np.outer(reaches * max(stride / page, 1), 1 / footprints), 0)  # a row for each reach
         weights = costs**-2
-        mean_share, mean_cost = np.average(share, weights=weights), np.average(costs, weights=weights)
-        rises += float(np.sum(weights * (share - mean_share) * (costs - mean_cost)))
-        above += float(np.sum(weights * (share - mean_share) ** 2))
-        centred.append((share, costs, mean_share, mean_cost))
-    miss = max(rises / above, 0.0) if above > 0 else 0.0
-    hits = [float(cost - miss * share) for _, _, share, cost in centred]
-    errors = np.concatenate(
-        [(hit + miss * share) / costs - 1 for hit, (share, costs, _, _) in zip(hits, centred, strict=True)]
+        mean_share, mean_cost = np.average(share, 1, weights), np.average(costs, weights=weights)
+        centred = share - mean_share[:, None]
+        rises += centred @ (weights * (costs - mean_cost))
+        above += centred**2 @ weights
+        parts.append((share, costs, mean_share, mean_cost))
+    miss = np.maximum(np.divide(rises, above, out=np.zeros_like(rises), where=above > 0), 0)
+    hits = np.array([cost - miss * share for _, _, share, cost in parts])
+    squares = [
+        ((hit[:, None] + miss[:, None] * share) / costs - 1) ** 2
+        for hit, (share, costs, _, _) in zip(hits, parts, strict=True)
+    ]
+    errors = np.sqrt(np.mean(np.concatenate(squares, 1), 1))
+    best = int(np.argmin(errors))
+    return _Model(
+        page=page,
+        reach=float(reaches[best]),
+        hit=float(np.mean(hits[:, best])),
+        miss=float(miss[best]),
+        error=float(errors[best]),
     )
-    return _Model(page=page, reach=reach, hit=float(np.mean(hits)), miss=miss, error=float(np.sqrt(np.mean(errors**2))))

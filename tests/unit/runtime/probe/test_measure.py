@@ -161,7 +161,7 @@ def test_without_concurrent_access_nothing_is_prefetched() -> None:
 
 
 def test_two_probes_of_the_same_machine_agree() -> None:
-    one, other = made_up(), made_up()
+    one, other = made_up(FakeGpu()), made_up(FakeGpu())
     assert one == other
 
 

@@ -69,8 +69,8 @@ def test_text_says_what_is_slower_now_and_then(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_changed_meanwhile_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = disturbed(monkeypatch, [12 * GB] * 43 + [8 * GB] * 21)  # the last third of 64 rounds
-    result = made_up(gpu)
+    gpu = disturbed(monkeypatch, [12 * GB] * 20 + [8 * GB] * 10)  # the last third of the rounds
+    result = made_up(gpu, num_rounds=30)
     read = {one.kind: one.read for one in result.kinds}["pageable"]
     assert read is not None
     assert read.timing is not None

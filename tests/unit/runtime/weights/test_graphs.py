@@ -8,6 +8,7 @@ from types import CodeType
 import pytest
 import torch
 
+from tests.unit.runtime.weights.conftest import DEVICE
 from tests.unit.runtime.weights.test_stream import BLOCK_BYTES, Model, expected, size_of, streamed, x_of
 from ullage.errors import RuntimeMemoryError
 from ullage.runtime.weights import passes, stream
@@ -48,13 +49,13 @@ def test_torch_names_what_replays_a_graph_as_is_looked_for() -> None:
 
 
 def test_a_forward_of_ones_own_is_streamed() -> None:
-    model = Model()
+    model = Model().to(DEVICE)
     forward: Callable[[torch.Tensor], torch.Tensor] = model.blocks[2].forward
     model.blocks[2].forward = lambda x: forward(x) * 2
     with torch.no_grad():
-        want = model(x_of().cpu())
+        want = model(x_of())
         with streamed(model):
-            assert torch.allclose(model(x_of()).cpu(), want)
+            assert torch.equal(model(x_of()), want)
 
 
 def test_a_capture_is_asked_for_where_blocks_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
