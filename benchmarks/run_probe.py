@@ -24,30 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from ullage.runtime.probe import ProbeResult, probe
+from ullage.runtime.probe.changes import SAME_WITHIN, speeds
 from ullage.units import format_bytes, format_rate, format_step_ns, format_time_ns
 
 RESULTS = Path(__file__).parent / "results" / "probe.json"
 VERSION = "0.1.0"
-TOLERANCE = 0.05
 LONGEST_S = 60
-
-
-def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
-    """Yield each speed that two probes have to agree on."""
-    for sample in result.device:
-        if sample.bytes_per_s is not None:
-            yield sample.name, sample.bytes_per_s
-    for sample in result.strides:
-        if sample.bytes_per_s is not None:
-            yield f"stride {sample.name}", sample.bytes_per_s
-    for curve in result.copies:
-        if curve.top_bytes_per_s is not None:
-            yield f"copy {curve.kind} {curve.direction}", curve.top_bytes_per_s
-    for figures in result.kinds:
-        for sample in figures.samples:
-            is_first_of_all = sample is figures.first_read and figures.kind in ("device", "stream_ordered")
-            if sample is not None and sample.bytes_per_s is not None and not is_first_of_all:
-                yield f"{figures.kind} {sample.name}", sample.bytes_per_s
 
 
 def costs(result: ProbeResult) -> Iterator[tuple[str, int]]:
@@ -246,7 +228,7 @@ def main() -> None:
     shown = differences(costs(first), costs(second))
     print("\nTwo probes: speeds")
     for name, (one, other, change) in held.items():
-        mark = "" if abs(change) <= TOLERANCE else "  <-- more than 5 %"
+        mark = "" if abs(change) <= SAME_WITHIN else "  <-- more than 5 %"
         print(f"  {name:<32} {cell(one):>10} {cell(other):>10} {100 * change:+6.1f} %{mark}")
     print("Two probes: costs that differ by more than 20 %")
     for name, (before, after, change) in shown.items():
@@ -270,7 +252,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\nlargest difference {100 * worst:.1f} %; written to {options.out}")
-    if worst > TOLERANCE or first.took_ms > 1000 * LONGEST_S:
+    if worst > SAME_WITHIN or first.took_ms > 1000 * LONGEST_S:
         raise SystemExit(1)
 
 

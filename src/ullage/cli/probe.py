@@ -12,6 +12,7 @@ from ullage.errors import UllageError
 
 if TYPE_CHECKING:
     from ullage.runtime.probe import ProbeResult
+    from ullage.runtime.probe.changes import Changes
 
 
 def probe(
@@ -29,8 +30,11 @@ def probe(
         from ullage.report.probe_png import refuse_png
 
         refuse_png(png)
-    result = _last(device) if last else _measured(device)
-    report = result.to_json()
+    from ullage.runtime.probe.plain import plain
+    from ullage.runtime.probe.text import probe_text
+
+    result, changes = (_last(device), None) if last else _measured(device)
+    report = result.to_json() | {"changes": plain(changes)}
     if png is not None:
         from ullage.report.probe_png import save_png
 
@@ -38,7 +42,7 @@ def probe(
     if as_json:
         print_json(report | ({} if png is None else {"png": png}))
         return
-    print(result)
+    print(probe_text(result, changes))
     if plot:
         from ullage.report.probe_plot import probe_charts
 
@@ -54,16 +58,21 @@ def _last(device: int) -> ProbeResult:
     return found
 
 
-def _measured(device: int) -> ProbeResult:
+def _measured(device: int) -> tuple[ProbeResult, Changes | None]:
+    """Measure, and compare with what was kept; None: nothing was."""
     from ullage import __version__
+    from ullage.runtime.probe import known_probe
     from ullage.runtime.probe import probe as measure
+    from ullage.runtime.probe.changes import changes_between
 
+    before = known_probe(device)
     progress = _progress if sys.stderr.isatty() else None
     try:
-        return measure(device=device, version=__version__, progress=progress)
+        result = measure(device=device, version=__version__, progress=progress)
     finally:
         if progress is not None:
             progress("")
+    return result, None if before is None else changes_between(before, result)
 
 
 def _progress(what: str) -> None:

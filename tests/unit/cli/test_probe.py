@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.unit.cli.conftest import Command
-from tests.unit.runtime.probe.fake_gpu import HOST, made_up
+from tests.unit.runtime.probe.fake_gpu import GB, HOST, FakeGpu, Speeds, made_up
 from ullage.errors import DeviceError
 from ullage.runtime.probe import measure, store
 from ullage.runtime.probe.identity import Identity, NoSuchGpuError
@@ -79,6 +81,28 @@ def test_a_kept_probe_of_a_gpu_begins_with_the_answer_and_draws_its_curves(comma
     assert "One access after the other, by footprint" in done.out
     assert "□ one in 64 MiB" in done.out
     assert [line for line in done.out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.usefixtures("_h200")
+@pytest.mark.parametrize("pinned", [55, 26])
+def test_what_changed_since_the_last_probe_is_said_below_the_answer(
+    pinned: int, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = made_up(FakeGpu(replace(Speeds(), pinned=pinned * GB)))
+    monkeypatch.setattr(measure, "measure_gpu", lambda *_: slower)
+    monkeypatch.setattr(measure, "identify", store.identify)
+    monkeypatch.setitem(sys.modules, "ullage.runtime.probe.cuda_gpu", SimpleNamespace(CudaGpu=lambda _: nullcontext()))
+    path = store.probe_path(slower.machine.gpu, slower.machine.driver)
+    kept = path.read_bytes()
+    done = command("probe")
+    answer, second, *_ = done.out.split("\n\n")
+    assert (done.code, done.err) == (0, "")
+    assert answer.startswith("NVIDIA H200: read 4.4 TB/s")
+    assert second.startswith("Not as in the probe of") == (pinned == 26)
+    path.write_bytes(kept)
+    changes = json.loads(command("probe", "--json").out)["changes"]
+    assert ("copy pinned to_gpu" in {one["name"] for one in changes["changed"]}) == (pinned == 26)
+    assert json.loads(command("probe", "--last", "--json").out)["changes"] is None
 
 
 @pytest.mark.usefixtures("_h200")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.sizes import Sizes
 
 _MOST, _LEAST = 64, 6
-_BUDGET_S = 36
+_BUDGET_S = 38
 _STEADY_EVERY = 5  # rounds
 _DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
 _STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)

@@ -14,6 +14,7 @@ from ullage.units import format_time_ns as time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ullage.runtime.probe.changes import Changes
     from ullage.runtime.probe.result import AllocationCurve, CopyCurve, HostFigures, ProbeResult, ReachCurve, Sample
 
 _COLUMNS = 80
@@ -51,9 +52,9 @@ _DRIFT = 10  # percent: more than this from one third of the rounds to another i
 _STEADY = 0.8  # of the best speed: what nine in ten reach of what nothing disturbs
 
 
-def probe_text(result: ProbeResult) -> str:
-    """Return the answer, and a table for each part."""
-    parts = [_head(result)]
+def probe_text(result: ProbeResult, changes: Changes | None = None) -> str:
+    """Return the answer, what changed since an earlier probe, and a table for each part."""
+    parts = [_head(result), _folded(str(changes or ""))]
     if result.why_no_gpu is None:
         parts += [
             _advice(result),

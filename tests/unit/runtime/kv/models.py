@@ -18,7 +18,12 @@ MARKS = [
 """What tests that run these models are marked with."""
 
 PAGE = 16
-TOLERANCE = 0.03  # of logits whose standard deviation is about 2
+TOLERANCE = 0.025
+"""Of how far a step's logits, whose standard deviation is about 2.4, may be from float32's, as a root mean square.
+
+Twice what fp16 costs: plain attention whose queries, keys, values and weights are rounded to it, as tensor cores take them, is
+off by 0.0122 in the worst of 40 steps of any of these models. Single logits are off by up to 0.03 in such a step.
+"""
 WINDOW = 8
 SHAPE = {
     "vocab_size": 97,
@@ -85,9 +90,12 @@ def forward(model: Any, ids: torch.Tensor, cache: Any, mask: torch.Tensor | None
     return logits
 
 
-def assert_same(one: Any, other: Any, atol: float = TOLERANCE) -> None:
+def assert_same(one: Any, other: Any, tolerance: float = TOLERANCE) -> None:
+    """Check that tokens are equal, and that no step's logits, [..., V], are further apart than a tolerance."""
     assert one[0].tolist() == other[0].tolist()
-    torch.testing.assert_close(one[1], other[1], rtol=0, atol=atol)
+    assert one[1].shape == other[1].shape
+    step_errors = (one[1] - other[1]).square().mean(-1).sqrt()
+    assert step_errors.max().item() <= tolerance
 
 
 def assert_clean(cache: PagedCache) -> None:

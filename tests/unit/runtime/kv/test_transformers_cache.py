@@ -305,7 +305,7 @@ def test_a_model_with_our_attention_does_as_before_with_other_caches(kind: str) 
     paged(model)
     assert model.config._attn_implementation.startswith("ullage_paged_")
     after = generated(model, ids, dynamic(model), attention_mask=mask)
-    assert_same(after, before, atol=0.0)
+    assert_same(after, before, tolerance=0.0)
 
 
 def test_a_cache_that_the_model_went_past_is_noticed() -> None:
