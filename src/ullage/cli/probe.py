@@ -59,7 +59,7 @@ def _last(device: int) -> ProbeResult:
 
 
 def _measured(device: int) -> tuple[ProbeResult, Changes | None]:
-    """Measure, and compare with what was kept; None: nothing was."""
+    """Measure, and compare with what was kept; None: nothing was, of this GPU."""
     from ullage import __version__
     from ullage.runtime.probe import known_probe
     from ullage.runtime.probe import probe as measure

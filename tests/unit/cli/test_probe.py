@@ -38,6 +38,7 @@ def _h200(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Identity(
         index=0,
         name=machine.gpu,
+        uuid=machine.uuid,
         driver=machine.driver,
         l2_bytes=machine.l2_bytes,
         num_processors=machine.num_processors,

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING
 from ullage.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from ullage.runtime.probe.result import ProbeResult
 
-SAME_WITHIN = 0.05
-"""By so much two probes of a machine may differ, and its speeds are called the same."""
+_GPU, _L2 = "the GPU's own memory", "the GPU's L2"
+_USUAL = {
+    _GPU: 0.05,
+    _L2: 0.05,
+    "pinned": 0.1,
+    "mapped": 0.1,
+    "managed_prefetched": 0.1,
+    "pageable": 1 / 3,
+    "pageable_in_place": 1 / 3,
+    "managed_by_fault": 1 / 3,
+}
+"""By which share two probes differ where nothing changed but what else host and link have to do.
 
+More than any of sixteen pairs on seven hosts did: 0.3 %, 8 % and 31 % (`benchmarks/results/probe_pairs.json`).
+"""
 _NAMED = 4
 
 
@@ -40,62 +52,61 @@ class SpeedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What differs from an earlier probe of the same machine; printed, a sentence, or nothing where all is as it was.
+    """What differs from an earlier probe of the same GPU; printed, sentences, or nothing where all is as it was.
 
     Attributes:
-        since: When the earlier one was made, ISO 8601.
+        since: When the earlier one was made, ISO 8601, UTC.
         num_speeds: How many speeds both measured.
-        changed: Those that differ by more than 5 %, the largest change first.
+        changed: Those that differ by more than is usual for them, the largest change first.
+        missing: The names of those that only the earlier one measured.
     """
 
     since: str
     num_speeds: int
     changed: tuple[SpeedChange, ...]
+    missing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if not self.changed:
-            return ""
-        alone = _one_for_each_way(self.changed)
-        named = [
-            f"{one.name.replace('_', ' ')} {format_rate(one.was_bytes_per_s)}, now {format_rate(one.bytes_per_s)} "
-            f"({100 * one.share:+.0f} %)"
-            for one in alone[:_NAMED]
-        ]
-        more = len(alone) - len(named)
-        rest = f"; and {more} more" if more else ""
-        same = self.num_speeds - len(self.changed)
-        since = self.since[:16].replace("T", " ")
-        return f"Not as in the probe of {since}: {'; '.join(named)}{rest}. {same} of {self.num_speeds} are within 5 %."
+        since, said = f"the probe of {self.since[:16].replace('T', ' ')} UTC", []
+        if self.changed:
+            same = self.num_speeds - len(self.changed)
+            named = _listed([_described(one) for one in _one_for_each_cause(self.changed)])
+            said.append(f"Not as in {since}: {named}. {same} of {self.num_speeds} speeds are as they were.")
+        if self.missing:
+            lost = dict.fromkeys(_kind(name).replace("_", " ") for name in self.missing)
+            said.append(f"Measured in {since}, and not now: {', '.join(lost)}.")
+        return " ".join(said)
 
 
-def _one_for_each_way(changed: Iterable[SpeedChange]) -> list[SpeedChange]:
-    """Keep the first change of each memory in each direction: a link that became slow shows in several speeds."""
-    kept: dict[tuple[str, bool], SpeedChange] = {}
-    for one in changed:
-        memory, *rest = one.name.removeprefix("copy ").split()
-        kept.setdefault((memory, rest[-1:] in (["write"], ["to_host"])), one)
-    return list(kept.values())
-
-
-def changes_between(before: ProbeResult, now: ProbeResult) -> Changes:
-    """Compare two probes of one machine.
+def changes_between(before: ProbeResult, now: ProbeResult) -> Changes | None:
+    """Compare two probes of one GPU.
 
     Args:
         before: The earlier.
         now: The later.
+
+    Returns:
+        None where they are not of one GPU, or do not say of which.
     """
-    was = dict(speeds(before))
+    if not now.machine.uuid or now.machine.uuid != before.machine.uuid:
+        return None
+    was, is_now = dict(speeds(before)), dict(speeds(now))
     both = [
         SpeedChange(name=name, was_bytes_per_s=was[name], bytes_per_s=value)
-        for name, value in speeds(now)
+        for name, value in is_now.items()
         if name in was
     ]
-    changed = sorted((one for one in both if abs(one.share) > SAME_WITHIN), key=lambda one: -abs(one.share))
-    return Changes(since=before.machine.date, num_speeds=len(both), changed=tuple(changed))
+    changed = [one for one in both if abs(one.share) > _USUAL[_memory(one.name)]]
+    return Changes(
+        since=before.machine.date,
+        num_speeds=len(both),
+        changed=tuple(sorted(changed, key=lambda one: -abs(one.share))),
+        missing=tuple(name for name in was if name not in is_now),
+    )
 
 
 def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
-    """Yield the name and the bytes a second of what two probes of a machine agree on: of blocks larger than any cache.
+    """Yield the name and the bytes a second of what probes of a machine can be compared by: of blocks larger than any cache.
 
     Not of them are the first reads of the GPU's own memory, which happen once.
 
@@ -103,16 +114,56 @@ def speeds(result: ProbeResult) -> Iterator[tuple[str, int]]:
         result: A probe.
     """
     for sample in result.device:
-        if sample.bytes_per_s is not None:
+        if sample.bytes_per_s:
             yield sample.name, sample.bytes_per_s
     for sample in result.strides:
-        if sample.bytes_per_s is not None:
+        if sample.bytes_per_s:
             yield f"stride {sample.name}", sample.bytes_per_s
     for curve in result.copies:
-        if curve.top_bytes_per_s is not None:
+        if curve.top_bytes_per_s:
             yield f"copy {curve.kind} {curve.direction}", curve.top_bytes_per_s
     for figures in result.kinds:
         for one in figures.samples:
             is_first_of_all = one is figures.first_read and figures.kind in ("device", "stream_ordered")
-            if one is not None and one.bytes_per_s is not None and not is_first_of_all:
+            if one is not None and one.bytes_per_s and not is_first_of_all:
                 yield f"{figures.kind} {one.name}", one.bytes_per_s
+
+
+def _memory(name: str) -> str:
+    """Return which memory a speed is of; what was moved to the GPU is read again at the speed of its own."""
+    kind = _kind(name)
+    if kind not in _USUAL or (kind.startswith("managed") and name.endswith(" read")):
+        return _GPU
+    return kind
+
+
+def _kind(name: str) -> str:
+    """Return which kind of memory a speed was measured on."""
+    first, *rest = name.removeprefix("copy ").split()
+    if first == "l2_read":
+        return _L2
+    return first if rest and first != "stride" else _GPU
+
+
+def _one_for_each_cause(changed: Sequence[SpeedChange]) -> list[SpeedChange]:
+    """Keep one change of each memory, direction and sign: a link that became slow shows in several speeds."""
+    causes: dict[tuple[str, bool, bool], list[SpeedChange]] = {}
+    for one in changed:
+        memory = _memory(one.name)
+        is_back = memory != _GPU and one.name.endswith(("write", "to_host"))
+        causes.setdefault((memory, is_back, one.share > 0), []).append(one)
+    return [min(ones, key=lambda one: one.name.startswith("stride")) for ones in causes.values()]
+
+
+def _described(one: SpeedChange) -> str:
+    memory, way = _memory(one.name), one.name.split()[-1]
+    how = {"to_gpu": "copied to the GPU", "to_host": "copied to the host", "l2_read": "read"}.get(way, way)
+    if one.name.startswith("stride"):
+        how = f"4 bytes in each {way}"
+    rates = f"{format_rate(one.was_bytes_per_s)}, now {format_rate(one.bytes_per_s)}"
+    return f"{memory.replace('_', ' ')}, {how.replace('_', ' ')}: {rates} ({100 * one.share:+.1f} %)"
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = len(items) - _NAMED
+    return "; ".join(items[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

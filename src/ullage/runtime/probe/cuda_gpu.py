@@ -55,6 +55,7 @@ class CudaGpu:
         self._calls = RuntimeCalls(found.index, self._stream.cuda_stream)  # last: only `close` undoes it
         self.machine = Machine(
             gpu=found.name,
+            uuid=found.uuid,
             driver=found.driver,
             torch=str(torch.__version__),
             triton=self._kernels[1],

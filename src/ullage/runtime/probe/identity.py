@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from ullage.errors import DeviceError
 from ullage.units import plural
@@ -32,6 +33,7 @@ class Identity:
     Attributes:
         index: Its number among those that the process sees.
         name: Its name.
+        uuid: Which of that name, as nvidia-smi writes it; "" where the driver does not say.
         driver: The driver's version.
         l2_bytes: Its cache.
         num_processors: Its multiprocessors.
@@ -42,6 +44,7 @@ class Identity:
 
     index: int
     name: str
+    uuid: str
     driver: str
     l2_bytes: int
     num_processors: int
@@ -87,6 +90,7 @@ def identify(index: int = 0) -> Identity:
     return Identity(
         index=index,
         name=name.value.decode("utf-8", "replace"),
+        uuid=_uuid(driver, handle),
         driver=_driver_version(driver),
         l2_bytes=attribute(_L2_CACHE_SIZE),
         num_processors=attribute(_MULTIPROCESSOR_COUNT),
@@ -94,6 +98,15 @@ def identify(index: int = 0) -> Identity:
         has_pageable_access=bool(attribute(_PAGEABLE_MEMORY_ACCESS)),
         shares_page_tables=bool(attribute(_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)),
     )
+
+
+def _uuid(driver: ctypes.CDLL, handle: ctypes.c_int) -> str:
+    """Return a GPU's uuid, or that of the part of one that this process sees."""
+    raw = (ctypes.c_ubyte * 16)()
+    with suppress(AttributeError):
+        if driver.cuDeviceGetUuid_v2(raw, handle) == 0:
+            return f"GPU-{UUID(bytes=bytes(raw))}"
+    return ""
 
 
 def _driver_version(driver: ctypes.CDLL) -> str:

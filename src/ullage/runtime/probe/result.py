@@ -39,6 +39,7 @@ class Machine:
 
     Attributes:
         gpu: The GPU's name; "" where there is none.
+        uuid: Which of that name, as nvidia-smi writes it; "" where it is not known.
         driver: The driver's version.
         torch: torch's version, "" where it is missing; the same for triton and cuda_bindings.
         ullage: ullage's version.
@@ -53,6 +54,7 @@ class Machine:
     """
 
     gpu: str = ""
+    uuid: str = ""
     driver: str = ""
     torch: str = ""
     triton: str = ""

@@ -36,6 +36,10 @@ class Timing:
     num_timed: int
     drift_percent: int = 0
 
+    def __post_init__(self) -> None:
+        if self.time_ns < 1:
+            raise ValueError(f"nothing takes {self.time_ns} ns")
+
 
 def timing_of(times_ns: Sequence[float]) -> Timing:
     """Return the median and the spread of times; none is shorter than a nanosecond.

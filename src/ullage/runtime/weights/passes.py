@@ -82,7 +82,7 @@ class Passes:
         Raises:
             RuntimeMemoryError: One is; the capture, or that pass, goes on.
         """
-        check_not_capturing(self._device)
+        self.check_not_captured()
         if is_backward():
             return
         with self._lock:
@@ -90,6 +90,14 @@ class Passes:
             if self._owner not in (None, mine) and self._owner in {one.ident for one in threading.enumerate()}:
                 raise RuntimeMemoryError("another thread is running the streamed model: one pass at a time")
             self._owner = mine
+
+    def check_not_captured(self) -> None:
+        """Check that no graph is being captured.
+
+        Raises:
+            RuntimeMemoryError: One is; the capture goes on.
+        """
+        check_not_capturing(self._device)
 
     def _begin(self) -> None:
         self.check_may_run()

@@ -128,6 +128,7 @@ class BlockRunner:
         return self._hosted[number].version()
 
     def _read(self, number: int) -> torch.Tensor:
+        self._passes.check_not_captured()
         return self._slots[self._ring.read(number)]
 
 

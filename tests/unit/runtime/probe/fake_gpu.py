@@ -74,6 +74,7 @@ class FakeGpu:
         self._next = 1
         self.machine = Machine(
             gpu="NVIDIA H200",
+            uuid="GPU-01020304-0000-0000-0000-000000000000",
             driver="580.159.03",
             torch="2.11.0",
             triton="3.6.0",
@@ -209,12 +210,14 @@ HOST = HostFigures(
 
 def made_up(gpu: FakeGpu | None = None, num_rounds: int = 6) -> ProbeResult:
     """Probe a made-up GPU, whose time costs none, so that the rounds have to be limited; without one, the usual one, once."""
-    if gpu is None:
-        return _usual()
-    with patch.object(rounds, "_MOST", num_rounds):
-        return measure_gpu(gpu, HOST, lambda _: None)
+    return _usual(num_rounds) if gpu is None else _probed(gpu, num_rounds)
 
 
 @cache
-def _usual() -> ProbeResult:
-    return made_up(FakeGpu())
+def _usual(num_rounds: int) -> ProbeResult:
+    return _probed(FakeGpu(), num_rounds)
+
+
+def _probed(gpu: FakeGpu, num_rounds: int) -> ProbeResult:
+    with patch.object(rounds, "_MOST", num_rounds):
+        return measure_gpu(gpu, HOST, lambda _: None)

@@ -19,6 +19,7 @@ from ullage.runtime.probe.result import FORMAT, Machine, ProbeResult, Sample
 FOUND = Identity(
     index=0,
     name="NVIDIA H200",
+    uuid="",
     driver="580.159.03",
     l2_bytes=1,
     num_processors=1,
@@ -129,6 +130,36 @@ class Driver:
     def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
         count._obj.value = self._num_gpus
         return 0
+
+
+class DescribedDriver(Driver):
+    """One that names its GPUs, each with a uuid that ends in its number, and knows no attributes."""
+
+    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+        handle._obj.value = index
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:  # noqa: N802
+        name.value = b"NVIDIA H200"
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, handle: Any) -> int:  # noqa: N802
+        return 0
+
+    def cuDeviceGetUuid_v2(self, raw: Any, handle: Any) -> int:  # noqa: N802
+        raw[:] = [0xAB, *[0] * 14, handle.value]
+        return 0
+
+
+def test_gpus_of_one_name_are_told_apart_as_nvidia_smi_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_driver_version", lambda driver: "580.1")
+    monkeypatch.setattr(identity.ctypes, "CDLL", lambda name: DescribedDriver(2))
+    assert [identify(index).uuid for index in (0, 1)] == [
+        "GPU-ab000000-0000-0000-0000-000000000000",
+        "GPU-ab000000-0000-0000-0000-000000000001",
+    ]
+    monkeypatch.delattr(DescribedDriver, "cuDeviceGetUuid_v2")  # as in drivers older than CUDA 11.4
+    assert (identify().name, identify().uuid) == ("NVIDIA H200", "")
 
 
 def test_a_gpu_that_is_not_there_is_told_from_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 
 import pytest
@@ -15,6 +16,10 @@ from ullage.runtime.weights import passes, stream
 from ullage.runtime.weights.graphs import check_not_capturing
 
 GPU = torch.device("cuda")
+
+
+def refuse(device: torch.device) -> None:
+    raise RuntimeMemoryError("a pass cannot be captured")
 
 
 def make_graphed_callables(model: torch.nn.Module) -> None:
@@ -58,12 +63,21 @@ def test_a_forward_of_ones_own_is_streamed() -> None:
             assert torch.equal(model(x_of()), want)
 
 
-def test_a_capture_is_asked_for_where_blocks_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for is_capturing in (False, True):
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda answer=is_capturing: answer)
-        check_not_capturing(torch.device("cpu"))
+def test_a_capture_is_asked_for_on_the_gpu_where_blocks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    capturing, current = {torch.device("cuda", 1)}, [torch.device("cuda", 0)]
+
+    @contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: current[-1] in capturing)
+    for device in (torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 2)):
+        check_not_capturing(device)
     with pytest.raises(RuntimeMemoryError, match="cannot be captured"):
-        check_not_capturing(GPU)
+        check_not_capturing(torch.device("cuda", 1))
 
 
 @pytest.mark.parametrize("part", ["the model", "a block"])
@@ -73,13 +87,24 @@ def test_a_pass_in_a_capture_copies_nothing_and_the_next_is_right(part: str, mon
     with streamed(model) as run, torch.no_grad():
         assert run._ring is not None
         before = run._ring.num_copies
-        monkeypatch.setattr(passes, "check_not_capturing", lambda _: check_not_capturing(GPU))
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        monkeypatch.setattr(passes, "check_not_capturing", refuse)
         with pytest.raises(RuntimeMemoryError, match="cannot be captured"):
             (model if part == "the model" else model.blocks[4])(x)
         assert run._ring.num_copies == before
         monkeypatch.undo()
         assert torch.equal(model(x), want)
+
+
+def test_a_pass_backwards_in_a_capture_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(rank=2)
+    with streamed(model) as run:
+        assert run._ring is not None
+        out = model(x_of()).sum()
+        before = run._ring.num_copies
+        monkeypatch.setattr(passes, "check_not_capturing", refuse)
+        with pytest.raises(RuntimeMemoryError, match="cannot be captured"):
+            out.backward()
+        assert run._ring.num_copies == before
 
 
 @pytest.mark.gpu
