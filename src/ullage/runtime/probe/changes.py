@@ -159,7 +159,7 @@ def _described(one: SpeedChange) -> str:
     memory, way = _memory(one.name), one.name.split()[-1]
     how = {"to_gpu": "copied to the GPU", "to_host": "copied to the host", "l2_read": "read"}.get(way, way)
     if one.name.startswith("stride"):
-        how = f"4 bytes in each {way}"
+        how = f"4 bytes in each {way} bytes"
     rates = f"{format_rate(one.was_bytes_per_s)}, now {format_rate(one.bytes_per_s)}"
     return f"{memory.replace('_', ' ')}, {how.replace('_', ' ')}: {rates} ({100 * one.share:+.1f} %)"
 

@@ -85,7 +85,7 @@ def test_up_and_down_are_told_apart_and_a_stride_alone_is_named_for_what_it_is()
         SpeedChange(name="mapped first_read", was_bytes_per_s=50 * GB, bytes_per_s=40 * GB),
     ]
     assert str(Changes(since="2026-01-02T03:04:05+00:00", num_speeds=35, changed=tuple(changes))) == (
-        "Not as in the probe of 2026-01-02 03:04 UTC: the GPU's own memory, 4 bytes in each 64: 100 GB/s, now 50 GB/s "
+        "Not as in the probe of 2026-01-02 03:04 UTC: the GPU's own memory, 4 bytes in each 64 bytes: 100 GB/s, now 50 GB/s "
         "(-50.0 %); mapped, read: 50 GB/s, now 70 GB/s (+40.0 %); mapped, first read: 50 GB/s, now 40 GB/s (-20.0 %). 32 of "
         "35 speeds are as they were."
     )
