@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ullage.report.evidence_text import print_evidence
 from ullage.report.grid import Grid
-from ullage.report.text import console, frame_text, indented, without_stack
+from ullage.report.text import bullet, console, frame_text, indented, without_stack
 from ullage.units import format_bytes, format_duration, format_share, plural
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[s
         )
         for finding in findings:
             if finding["severity"] != "info":
-                out.print(Text.assemble(("  • ", _STYLES[finding["severity"]]), finding["title"]), overflow="fold")
+                out.print(bullet(finding["title"], _STYLES[finding["severity"]]))
     else:
         out.print(Text("No warnings. What there is to know:", style="green"))
         for finding in findings:
@@ -75,7 +75,7 @@ def _print_head(out: Console, summary: dict[str, Any], findings: Sequence[dict[s
 def _print_owner(out: Console, peak: dict[str, Any], several: bool) -> None:
     """Print a peak's title and the line that owns most of it."""
     where = f"GPU {peak['device']}: " if several else ""
-    out.print(Text.assemble(("  • ", _STYLES["info"]), where, peak["title"]), overflow="fold")
+    out.print(bullet(where + peak["title"], _STYLES["info"]))
     rows = peak["evidence"]["by_site"]
     if rows:
         largest, whole = rows[0]["bytes"], sum(row["bytes"] for row in rows)

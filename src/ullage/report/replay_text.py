@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ullage.report.grid import Grid
-from ullage.report.text import bar, console, indented, site_text, size
+from ullage.report.text import bar, bullet, console, indented, site_text, size
 from ullage.units import format_bytes, format_share, plural
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def print_tuning(tuning: dict[str, Any], *, top: int, num_devices: int = 1) -> N
         out.print(Text(f"    {tuning['line']}", style="green"), soft_wrap=True)
         out.print()
     for note in tuning["notes"]:
-        out.print(indented(f"• {note}"))
+        out.print(bullet(note))
     out.print(indented(Text(certainty_words(best), style="dim")))
     out.print()
     rows = [baseline, *[row for row in tuning["candidates"] if row["policy"] != baseline["policy"]][:top]]

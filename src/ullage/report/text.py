@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from ullage.report.grid import Grid
 from ullage.units import format_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ def _columns() -> int:
 def indented(renderable: Any, left: int = 2) -> Padding:
     """Indent anything that can be printed."""
     return Padding(renderable, (0, 0, 0, left))
+
+
+def bullet(text: str | Text, style: str = "") -> Padding:
+    """Make an item of a list, whose further lines stand below its first."""
+    item = Grid("", "", gap=1)
+    item.add_row(Text("•", style=style), text)
+    return indented(item)
 
 
 def frame_text(frame: dict[str, Any]) -> Text:
