@@ -318,9 +318,9 @@ class StreamedModel:
     def _arrival(self) -> Arrival | None:
         if self._storage is None or not self._hosted:
             return None
-        both = torch.empty(self.plan.landing_bytes, dtype=torch.uint8, device=self._device).chunk(NUM_LANDINGS)
+        landings = torch.empty(self.plan.landing_bytes, dtype=torch.uint8, device=self._device).chunk(NUM_LANDINGS)
         slots, hosted = self._slots, self._hosted
-        return Arrival(both, lambda landing, block, slot: hosted[block].land(landing, slot, slots[slot]))
+        return Arrival(landings, lambda landing, block, slot: hosted[block].land(landing, slot, slots[slot]))
 
     def _restore(self) -> None:
         """Put all back; what does not fit where it was leaves the model streamed."""
