@@ -22,7 +22,7 @@ class Sizes:
 
     Attributes:
         device: A block of the GPU's own memory, so much larger than its cache that this hardly counts.
-        pinned: A block of memory that is pinned, mapped or managed, gone through part by part.
+        host: A block of the host's memory, pinned, mapped or managed, gone through part by part.
         pageable: The same of pageable memory; so much larger than the host's cache that this hardly counts.
         copies: The sizes of copies.
         allocations: The sizes of allocations.
@@ -32,7 +32,7 @@ class Sizes:
     """
 
     device: int
-    pinned: int
+    host: int
     pageable: int
     copies: tuple[int, ...]
     allocations: tuple[int, ...]
@@ -42,7 +42,7 @@ class Sizes:
 
     def block(self, kind: MemoryKind) -> int:
         """Return the size of a block of memory that the host has a part in."""
-        return self.pageable if kind == "pageable" else self.pinned
+        return self.pageable if kind == "pageable" else self.host
 
 
 def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: int = 0) -> Sizes:
@@ -66,17 +66,17 @@ def sizes_for(free_bytes: int, l2_bytes: int, total_bytes: int = 0, host_bytes: 
         raise DeviceError(
             f"only {format_bytes(free_bytes)} of the GPU are free: a probe needs {format_bytes(4 * _LEAST)}"
         )
-    pinned = _power_of_two(min(spare, 256 * MIB))
+    host = _power_of_two(min(spare, 256 * MIB))
     pageable = _power_of_two(min(free_bytes // 16, host_bytes // 16, 512 * MIB) or 1)
     device = min(_power_of_two(free_bytes // 4), max(4 * GIB, _power_of_two(32 * l2_bytes)))
     allocations = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
     return Sizes(
         device=device,
-        pinned=pinned,
-        pageable=max(pinned, pageable),
-        copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= pinned),
+        host=host,
+        pageable=max(host, pageable),
+        copies=tuple(4 * KIB * 4**step for step in range(9) if 4 * KIB * 4**step <= host),
         allocations=tuple(size for size in allocations if size <= device),
-        host_allocations=tuple(size for size in allocations if size <= pinned),
+        host_allocations=tuple(size for size in allocations if size <= host),
         cached=_power_of_two(max(min(l2_bytes // 3, device), MIB)),
         reach=_reach(free_bytes, total_bytes),
     )
