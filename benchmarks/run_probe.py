@@ -217,13 +217,8 @@ def probe_apart(device: int) -> list[ProbeResult]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--apart", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--device", type=int, default=0)
-    options = parser.parse_args()
-    first, second = (probe_apart if options.apart else probe_in_turn)(options.device)
+def compared(first: ProbeResult, second: ProbeResult, order: str) -> dict[str, Any]:
+    """Print the second probe, how the two differ and the tables for docs/probe.md; return the record of both."""
     print(second)
     held = differences(speeds(first), speeds(second))
     shown = differences(costs(first), costs(second))
@@ -243,13 +238,24 @@ def main() -> None:
     print(f"\nTook {first.took_ms / 1000:.1f} s (with compiling), {second.took_ms / 1000:.1f} s\n")
     print("\n".join(markdown(second)))
     worst = max((abs(change) for _, _, change in held.values()), default=0.0)
-    record: dict[str, Any] = {
-        "order": "one after the other" if options.apart else "in turn, round by round",
+    return {
+        "order": order,
         "probes": [first.to_json(), second.to_json()],
         "differences": {name: round(change, 4) for name, (_, _, change) in held.items()}
         | {name: None if moved is None else round(moved, 4) for name, (_, _, moved) in bends.items()},
         "largest_difference": round(worst, 4),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--device", type=int, default=0)
+    options = parser.parse_args()
+    first, second = (probe_apart if options.apart else probe_in_turn)(options.device)
+    record = compared(first, second, "one after the other" if options.apart else "in turn, round by round")
+    worst = record["largest_difference"]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\nlargest difference {100 * worst:.1f} %; written to {options.out}")

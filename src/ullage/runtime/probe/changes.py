@@ -18,14 +18,14 @@ _USUAL = {
     _L2: 0.05,
     "pinned": 0.1,
     "mapped": 0.1,
-    "managed_prefetched": 0.1,
+    "managed_prefetched": 0.2,
     "pageable": 1 / 3,
     "pageable_in_place": 1 / 3,
     "managed_by_fault": 1 / 3,
 }
 """By which share two probes differ where nothing changed but what else host and link have to do.
 
-More than any of sixteen pairs on seven hosts did: 0.3 %, 8 % and 31 % (`benchmarks/results/probe_pairs.json`).
+More than any of twenty pairs on nine hosts did: 0.3 %, 8 %, prefetched 12 %, and 31 % (`benchmarks/results/probe_pairs.json`).
 """
 _NAMED = 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.gpu import reason_of
@@ -12,6 +13,7 @@ from ullage.runtime.probe.timing import briefly, timing_of_round
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ullage.runtime.probe.core import CoreWatch
     from ullage.runtime.probe.gpu import Block, Gpu, Run
     from ullage.runtime.probe.sizes import Sizes
 
@@ -26,7 +28,25 @@ _STREAM_NS = 6_000_000
 _LEAST = 2  # measurements of a speed; of a latency one does
 
 
-def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[CopyCurve, ...]:
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """A way to copy: what comes next in a block of the host's memory, to a block of the GPU's or from it."""
+
+    gpu: Gpu
+    kind: CopyKind
+    direction: Direction
+    host: Walk
+    device: Block
+
+    def copies(self, size_bytes: int, num: int) -> Run:
+        """Prepare that many copies, of which each call makes the next."""
+        parts = [self.host.take(size_bytes) for _ in range(num)]
+        if self.direction == "to_gpu":
+            return in_turn([self.gpu.copying(self.device, part, size_bytes) for part in parts])
+        return in_turn([self.gpu.copying(part, self.device, size_bytes) for part in parts])
+
+
+def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes, watch: CoreWatch) -> tuple[CopyCurve, ...]:
     """Measure copies both ways briefly, for one round, whose size of half speed says nothing yet.
 
     Each copy takes what comes next in a block of the host's memory.
@@ -35,18 +55,22 @@ def measure_copies(gpu: Gpu, kinds: Sequence[CopyKind], sizes: Sizes) -> tuple[C
         gpu: The GPU.
         kinds: The kinds of host memory.
         sizes: Of copies and blocks.
+        watch: Tells which of the host's own copies count.
     """
-    return tuple(curve for kind in kinds for curve in _curves(gpu, kind, sizes))
+    return tuple(curve for kind in kinds for curve in _curves(gpu, kind, sizes, watch))
 
 
-def _curves(gpu: Gpu, kind: CopyKind, sizes: Sizes) -> list[CopyCurve]:
+def _curves(gpu: Gpu, kind: CopyKind, sizes: Sizes, watch: CoreWatch) -> list[CopyCurve]:
     blocks: list[Block] = []
     try:
         blocks.append(gpu.allocate(kind, sizes.block(kind)))
         blocks.append(gpu.allocate("torch", sizes.copies[-1]))
         gpu.touching(blocks[0])()
         host, device = blocks
-        return [_curve(gpu, kind, direction, Walk(host), device, sizes.copies) for direction in _DIRECTIONS]
+        ways = [
+            _Way(gpu=gpu, kind=kind, direction=direction, host=Walk(host), device=device) for direction in _DIRECTIONS
+        ]
+        return [_curve(way, sizes.copies, watch) for way in ways]
     except RuntimeError as error:
         return [CopyCurve(kind=kind, direction=direction, why=reason_of(error)) for direction in _DIRECTIONS]
     finally:
@@ -54,33 +78,28 @@ def _curves(gpu: Gpu, kind: CopyKind, sizes: Sizes) -> list[CopyCurve]:
             gpu.free(block)
 
 
-def _curve(
-    gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, sizes: Sequence[int]
-) -> CopyCurve:
-    points = tuple(_point(gpu, kind, direction, walk, device, size) for size in sizes)
-    return CopyCurve(kind=kind, direction=direction, points=points)
+def _curve(way: _Way, sizes: Sequence[int], watch: CoreWatch) -> CopyCurve:
+    points = tuple(_point(way, size, watch) for size in sizes)
+    return CopyCurve(kind=way.kind, direction=way.direction, points=points)
 
 
-def _point(gpu: Gpu, kind: CopyKind, direction: Direction, walk: Walk, device: Block, size: int) -> CopyPoint:
+def _point(way: _Way, size: int, watch: CoreWatch) -> CopyPoint:
     num_runs = max(min(_RUNS_BYTES // size, _MOST_RUNS), 1)
     # The host itself copies pageable memory, so it cannot queue such copies ahead of the GPU.
-    is_queued = kind == "pinned"
+    is_queued = way.kind == "pinned"
 
-    def copies(num: int) -> Run:
-        parts = [walk.take(size) for _ in range(num)]
-        if direction == "to_gpu":
-            return in_turn([gpu.copying(device, part, size) for part in parts])
-        return in_turn([gpu.copying(part, device, size) for part in parts])
+    def stream_ns(num: int, before: Run | None = None) -> list[float]:
+        run = way.copies(size, num * num_runs)
+        return way.gpu.device_ns(run, num, num_runs=num_runs, before=before, is_queued=is_queued)
 
-    def stream_ns(num: int) -> list[float]:
-        return gpu.device_ns(copies(num * num_runs), num, num_runs=num_runs, is_queued=is_queued)
-
-    if size >= LARGE_COPY:
-        in_stream = timing_of_round(stream_ns(walk.num_parts(size)))
-    else:
+    if size < LARGE_COPY:
         in_stream = briefly(stream_ns, budget_ns=_STREAM_NS, least=_LEAST)
+    elif is_queued:
+        in_stream = timing_of_round(stream_ns(way.host.num_parts(size)))
+    else:
+        in_stream = watch.timing_of_round(lambda look: stream_ns(way.host.num_parts(size), look))
     return CopyPoint(
         size_bytes=size,
-        latency=briefly(lambda num: gpu.host_ns(copies(num), num), budget_ns=_LATENCY_NS, least=1),
+        latency=briefly(lambda num: way.gpu.host_ns(way.copies(size, num), num), budget_ns=_LATENCY_NS, least=1),
         in_stream=in_stream,
     )

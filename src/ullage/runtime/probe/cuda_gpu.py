@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ullage.errors import DeviceError
+from ullage.runtime.probe.core import loop_ns
 from ullage.runtime.probe.gpu import NO_TRITON, Block
 from ullage.runtime.probe.result import Machine
 from ullage.runtime.probe.runtime_calls import RuntimeCalls
@@ -206,6 +207,10 @@ class CudaGpu:
             wait()
             times.append(float(time.perf_counter_ns() - start))
         return times
+
+    def loop_ns(self) -> float:
+        """Time by the host's clock a short loop within the core."""
+        return loop_ns()
 
     def allocation_ns(self, way: Way, temperature: Temperature, size_bytes: int) -> tuple[float, float]:
         """Measure by the host's clock one allocation, and its free."""

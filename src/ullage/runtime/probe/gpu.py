@@ -118,6 +118,9 @@ class Gpu(Protocol):
     def host_ns(self, run: Run, num_timed: int) -> list[float]:
         """Measure by the host's clock how long a run takes from its call until the GPU is done."""
 
+    def loop_ns(self) -> float:
+        """Time by the host's clock a short loop, always the same, that stays within the host's core."""
+
     def allocation_ns(self, way: Way, temperature: Temperature, size_bytes: int) -> tuple[float, float]:
         """Measure by the host's clock one allocation, and its free."""
 

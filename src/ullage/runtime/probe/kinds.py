@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ullage.runtime.probe.copies import LARGE_COPY
@@ -13,6 +14,7 @@ from ullage.runtime.probe.timing import briefly, repeated, timing_of, timing_of_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ullage.runtime.probe.core import CoreWatch
     from ullage.runtime.probe.gpu import Block, Gpu, MemoryKind, Run
     from ullage.runtime.probe.sizes import Sizes
 
@@ -34,15 +36,18 @@ NO_PAGEABLE_ACCESS = "this GPU cannot read pageable memory"
 NO_PREFETCH = "this GPU cannot prefetch managed memory"
 
 
-def measure_reached_kinds(gpu: Gpu, kinds: Sequence[Kind], sizes: Sizes) -> tuple[KindFigures, ...]:
+def measure_reached_kinds(gpu: Gpu, kinds: Sequence[Kind], sizes: Sizes, watch: CoreWatch) -> tuple[KindFigures, ...]:
     """Measure briefly kinds of the host's memory that a kernel reaches, or that move to it; one that fails says why.
 
     Args:
         gpu: The GPU.
         kinds: Which of `REACHED_KINDS`.
         sizes: Of blocks, which are gone through part by part.
+        watch: Tells which measurements count of what the host has a part in; of mapped memory all do.
     """
-    return tuple(_figures(gpu, kind, memory, sizes.block(memory)) for kind, memory in REACHED_KINDS if kind in kinds)
+    return tuple(
+        _reached(gpu, kind, memory, sizes.block(memory), watch) for kind, memory in REACHED_KINDS if kind in kinds
+    )
 
 
 def copied_kind(kind: CopyKind, to_gpu: CopyCurve, to_host: CopyCurve) -> KindFigures:
@@ -74,34 +79,41 @@ def measure_resident_kinds(gpu: Gpu, size_bytes: int) -> tuple[KindFigures, ...]
         gpu: The GPU.
         size_bytes: A block, much larger than the cache.
     """
-    return tuple(_figures(gpu, kind, memory, size_bytes) for kind, memory in _RESIDENT)
+    return tuple(_of_block(gpu, kind, memory, size_bytes, partial(_resident, gpu, kind)) for kind, memory in _RESIDENT)
 
 
-def _figures(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int) -> KindFigures:
+def _reached(gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int, watch: CoreWatch) -> KindFigures:
     if kind == "pageable_in_place" and not gpu.machine.has_pageable_access:
         return KindFigures(kind=kind, why=NO_PAGEABLE_ACCESS)
     if kind == "managed_prefetched" and not gpu.machine.has_concurrent_managed:
         return KindFigures(kind=kind, why=NO_PREFETCH)
     if kind == "pageable_in_place":
         size_bytes = min(size_bytes, _IN_PLACE_BYTES)
-    blocks: list[Block] = []
+    return _of_block(gpu, kind, memory, size_bytes, partial(_moved, gpu, kind, watch))
+
+
+def _of_block(
+    gpu: Gpu, kind: Kind, memory: MemoryKind, size_bytes: int, measure: Callable[[Block], KindFigures]
+) -> KindFigures:
+    """Measure a fresh block, or say why not."""
     try:
-        blocks.append(gpu.allocate(memory, size_bytes))
-        if (kind, memory) in _RESIDENT:
-            gpu.device_ns(gpu.reading(blocks[0], size_bytes), 1)  # compiles
-            blocks.append(gpu.allocate(memory, size_bytes))
-            return _resident(gpu, kind, blocks[1])
-        return _moved(gpu, kind, blocks[0])
+        block = gpu.allocate(memory, size_bytes)
+        try:
+            return measure(block)
+        finally:
+            gpu.free(block)
     except RuntimeError as error:
         return KindFigures(kind=kind, why=reason_of(error))
-    finally:
-        for block in blocks:
-            gpu.free(block)
 
 
 def _resident(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
-    """Measure the GPU's own memory."""
+    """Measure the GPU's own memory, of which nothing has touched this block."""
     size = block.size_bytes
+    other = gpu.allocate(block.kind, size)
+    try:
+        gpu.device_ns(gpu.reading(other, size), 1)  # compiles
+    finally:
+        gpu.free(other)
     read, write = gpu.reading(block, size), gpu.writing(block, size)
     first = Sample(name="first_read", size_bytes=size, timing=timing_of(gpu.device_ns(read, 1)))
     return KindFigures(
@@ -112,7 +124,7 @@ def _resident(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
     )
 
 
-def _moved(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
+def _moved(gpu: Gpu, kind: Kind, watch: CoreWatch, block: Block) -> KindFigures:
     """Measure memory that a kernel reaches where it lies, or that moves to it part by part."""
     parts = parts_of(block, _FAULTED_PART if kind == "managed_by_fault" else _READ_PART)
     size, touch = parts[0].size_bytes, gpu.touching(block)
@@ -124,7 +136,12 @@ def _moved(gpu: Gpu, kind: Kind, block: Block) -> KindFigures:
         if kind == "managed_prefetched":
             runs = [_both(gpu.prefetching(part), run) for part, run in zip(parts, runs, strict=True)]
         touch()
-        timing = timing_of_round(gpu.device_ns(in_turn(runs), len(parts), is_queued=False))
+        run = in_turn(runs)
+
+        def times_ns(before: Run | None = None) -> list[float]:
+            return gpu.device_ns(run, len(parts), before=before, is_queued=False)
+
+        timing = timing_of_round(times_ns()) if kind == "mapped" else watch.timing_of_round(times_ns)
         return Sample(name=name, size_bytes=size, timing=timing)
 
     return KindFigures(

@@ -13,8 +13,11 @@ from ullage.runtime.probe.timing import Timing, bytes_per_s
 if TYPE_CHECKING:
     from ullage.runtime.probe.curves import Tlb
 
-FORMAT = 5  # 1 had page reach of first visits, 2 one block of each kind of memory, 3 whole blocks at once, 4 no drift
-"""The version of the JSON; another one is not read."""
+FORMAT = 6
+"""The version of the JSON; another one is not read.
+
+1 had page reach of first visits, 2 one block of each kind of memory, 3 whole blocks at once, 4 no drift, 5 nothing of the core.
+"""
 
 CopyKind = Literal["pageable", "pinned"]
 Direction = Literal["to_gpu", "to_host"]

@@ -1,17 +1,19 @@
 """Copies and kinds of memory, measured in rounds: fresh blocks each time, spread over the time that a probe takes.
 
-What the host has a part in is disturbed: by where the system puts a block, by what caches hold of it, and by what else runs.
-So each round goes through a large block, part by part, and many rounds are made. What the link or the GPU alone decides is
-steady, and is measured in some of the rounds, in smaller blocks.
+What the host has a part in is disturbed: by where the system puts a block, by what caches hold of it, and by what else runs,
+on the same core above all. So each round goes through a large block, part by part, many rounds are made, and what a core did
+that was not alone does not count. What the link or the GPU alone decides is steady, and is measured in some of the rounds, in
+smaller blocks.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.core import CoreWatch
 from ullage.runtime.probe.curves import half_speed_bytes
 from ullage.runtime.probe.kinds import REACHED_KINDS, copied_kind, measure_reached_kinds
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Kind, KindFigures, Sample
@@ -23,14 +25,13 @@ if TYPE_CHECKING:
     from ullage.runtime.probe.gpu import Gpu
     from ullage.runtime.probe.sizes import Sizes
 
+T = TypeVar("T")
+
 _MOST, _LEAST = 64, 6
 _BUDGET_S = 38
-_STEADY_EVERY = 5  # rounds
-_DISTURBED_COPIES: tuple[CopyKind, ...] = ("pageable",)
-_STEADY_COPIES: tuple[CopyKind, ...] = ("pinned",)
-_COPIES = _DISTURBED_COPIES + _STEADY_COPIES
-_DISTURBED_KINDS: tuple[Kind, ...] = ("pageable_in_place", "managed_by_fault")
-_STEADY_KINDS: tuple[Kind, ...] = ("mapped", "managed_prefetched")
+_COPIES: dict[CopyKind, int] = {"pageable": 1, "pinned": 5}
+"""In how many rounds each is measured once; the less the host has to do, the steadier."""
+_KINDS: dict[Kind, int] = {"pageable_in_place": 1, "managed_by_fault": 1, "managed_prefetched": 2, "mapped": 5}
 
 
 def measure_rounds(
@@ -48,20 +49,25 @@ def measure_rounds(
     """
     copies: dict[tuple[str, str], list[CopyCurve]] = {}
     kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in REACHED_KINDS}
+    watch = CoreWatch(gpu.loop_ns)
     num_rounds, spent = 0, 0.0
     while num_rounds < _LEAST or (num_rounds < _MOST and spent < _BUDGET_S):
         say(f"copies and kinds of memory, round {num_rounds + 1}")
         start = time.monotonic()
-        is_all = num_rounds % _STEADY_EVERY == 0
-        for curve in measure_copies(gpu, _DISTURBED_COPIES + (_STEADY_COPIES if is_all else ()), sizes):
+        for curve in measure_copies(gpu, _due(_COPIES, num_rounds), sizes, watch):
             copies.setdefault((curve.kind, curve.direction), []).append(curve)
-        for one in measure_reached_kinds(gpu, _DISTURBED_KINDS + (_STEADY_KINDS if is_all else ()), sizes):
+        for one in measure_reached_kinds(gpu, _due(_KINDS, num_rounds), sizes, watch):
             kinds[one.kind].append(one)
         num_rounds += 1
         spent += time.monotonic() - start
     curves = {key: _joined_curve(found) for key, found in copies.items()}
     copied = (copied_kind(kind, curves[kind, "to_gpu"], curves[kind, "to_host"]) for kind in _COPIES)
     return tuple(curves.values()), (*copied, *map(_joined_kind, kinds.values()))
+
+
+def _due(kinds: dict[T, int], num_rounds: int) -> list[T]:
+    """Return what is measured in the next round."""
+    return [kind for kind, every in kinds.items() if num_rounds % every == 0]
 
 
 def _joined_curve(rounds: Sequence[CopyCurve]) -> CopyCurve:

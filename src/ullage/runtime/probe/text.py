@@ -49,6 +49,7 @@ _WAYS = {
 }
 _SHOWN_COPIES = 5
 _DRIFT = 10  # percent: more than this from one third of the rounds to another is said
+_SHARED = 20  # percent of the measurements: more than this with other work on the core is said
 _STEADY = 0.8  # of the best speed: what nine in ten reach of what nothing disturbs
 
 
@@ -108,7 +109,7 @@ def _kinds(result: ProbeResult) -> list[str]:
         cells = [rate(None if sample is None else sample.bytes_per_s) for sample in one.samples]
         read = "" if one.first_read is None else format_bytes(one.first_read.size_bytes)
         lines.append(_row(name, *cells, read, widths=(22, 12, 12, 12, 12)))
-    return lines + _disturbed(result) + _drifted(result)
+    return lines + _disturbed(result) + _shared(result) + _drifted(result)
 
 
 def _disturbed(result: ProbeResult) -> list[str]:
@@ -126,6 +127,21 @@ def _disturbed(result: ProbeResult) -> list[str]:
         return []
     return _folded(
         "These are good moments. In a usual round, one in ten is slower than: " + "; ".join(slow) + ".", "  "
+    )
+
+
+def _shared(result: ProbeResult) -> list[str]:
+    """Say how often the host's core had other work, which what is shown leaves out and a program does not."""
+    timings = [sample.timing for one in result.kinds for sample in one.samples if sample and sample.timing]
+    watched = [one for one in timings if one.shared_percent]
+    num_timed = sum(one.num_timed for one in watched)
+    percent = round(sum(one.shared_percent * one.num_timed for one in watched) / max(num_timed, 1))
+    if percent <= _SHARED:
+        return []
+    return _folded(
+        f"In {percent} % of the measurements that the host has a part in, its core had other work too, of this machine or "
+        "of a neighbour. Those do not count; a program's copies and faults are slowed by it.",
+        "  ",
     )
 
 

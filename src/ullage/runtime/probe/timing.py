@@ -28,6 +28,8 @@ class Timing:
         num_timed: The number of times measured.
         drift_percent: By how many percent the slowest third of the rounds took longer than the quickest, thirds in the order in
             which they were made: how steady the machine was meanwhile. 0: not of rounds.
+        shared_percent: In how many percent of the measurements something else worked on the host's core too; they do not count,
+            unless nearly all are such. 0: or the core has no part in it.
     """
 
     time_ns: int
@@ -35,6 +37,7 @@ class Timing:
     p90_ns: int
     num_timed: int
     drift_percent: int = 0
+    shared_percent: int = 0
 
     def __post_init__(self) -> None:
         if self.time_ns < 1:
@@ -52,15 +55,23 @@ def timing_of(times_ns: Sequence[float]) -> Timing:
     return Timing(time_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
 
 
-def timing_of_round(times_ns: Sequence[float]) -> Timing:
+def timing_of_round(times_ns: Sequence[float], is_alone: Sequence[bool] | None = None) -> Timing:
     """Return which of the times of a round counts, and their spread: the least that are not thought lucky.
+
+    Args:
+        times_ns: The times.
+        is_alone: For each whether its core did nothing else; only such count, where there are any. None: all of them.
 
     Example:
         >>> timing_of_round([float(one) for one in range(100, 201)]).time_ns
         110
     """
     timing = timing_of(times_ns)
-    return replace(timing, time_ns=timing.p10_ns)
+    if is_alone is None:
+        return replace(timing, time_ns=timing.p10_ns)
+    alone = [one for one, counts in zip(times_ns, is_alone, strict=True) if counts]
+    shared = round(100 * (1 - len(alone) / len(times_ns)))
+    return replace(timing, time_ns=timing_of(alone or times_ns).p10_ns, shared_percent=shared)
 
 
 def repeated(
@@ -98,20 +109,24 @@ def timing_of_rounds(rounds: Sequence[Timing]) -> Timing:
     """Join the timings of several rounds: what the quick ones took, with the spread that is usual.
 
     What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower, and most are
-    disturbed somewhat: a quick one says what the memory gives. The very quickest is another each time.
+    disturbed somewhat: a quick one says what the memory gives. The very quickest is another each time. Rounds in which the core
+    was never alone are left out, unless fewer than a tenth are others.
 
     Example:
         >>> timing_of_rounds([timing_of_round([time]) for time in (50.0, 90.0, 60.0, 300.0, 70.0)])
-        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56)
+        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56, shared_percent=0)
     """
-    times = [one.time_ns for one in rounds]
+    alone = [one.time_ns for one in rounds if one.shared_percent < 100]
+    times = alone if 100 * len(alone) >= _LUCKY * len(rounds) else [one.time_ns for one in rounds]
+    num_timed = sum(one.num_timed for one in rounds)
     thirds = [float(np.percentile(third, _LUCKY)) for third in np.array_split(times, 3) if len(third)]
     return Timing(
         time_ns=round(np.percentile(times, _LUCKY)),
         p10_ns=round(median(one.p10_ns for one in rounds)),
         p90_ns=round(median(one.p90_ns for one in rounds)),
-        num_timed=sum(one.num_timed for one in rounds),
+        num_timed=num_timed,
         drift_percent=round(100 * (max(thirds) / min(thirds) - 1)),
+        shared_percent=round(sum(one.shared_percent * one.num_timed for one in rounds) / num_timed),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from unittest.mock import patch
 
 from ullage.errors import DeviceError
@@ -72,6 +73,7 @@ class FakeGpu:
         self._broken = broken or {}
         self._on_gpu: set[int] = set()
         self._next = 1
+        self.loops_ns: Iterator[float] = repeat(60_000.0)
         self.machine = Machine(
             gpu="NVIDIA H200",
             uuid="GPU-01020304-0000-0000-0000-000000000000",
@@ -185,6 +187,9 @@ class FakeGpu:
 
     def host_ns(self, run: Run, num_timed: int) -> list[float]:
         return [self.speeds.call_ns + one for one in self.device_ns(run, num_timed)]
+
+    def loop_ns(self) -> float:
+        return next(self.loops_ns)
 
     def allocation_ns(self, way: Way, temperature: Temperature, size_bytes: int) -> tuple[float, float]:
         if way in self._broken:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.probe.fake_gpu import GIB, MIB, FakeGpu
 from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.core import CoreWatch
 from ullage.runtime.probe.gpu import Block, MemoryKind, Run
 from ullage.runtime.probe.kinds import measure_reached_kinds
 from ullage.runtime.probe.parts import Walk, in_turn, parts_of
@@ -86,7 +87,7 @@ class Watched(FakeGpu):
 
 def test_each_copy_takes_what_comes_next() -> None:
     gpu = Watched()
-    measure_copies(gpu, ("pageable",), SIZES)
+    measure_copies(gpu, ("pageable",), SIZES, CoreWatch(gpu.loop_ns))
     assert gpu.asked == [("pageable", 512 * MIB), ("torch", 256 * MIB)]
     assert gpu.done[0] == ("touch", 0, 512 * MIB)
     for direction in ("there", "back"):
@@ -107,7 +108,7 @@ def test_each_copy_takes_what_comes_next() -> None:
 )
 def test_memory_that_a_kernel_reaches_is_touched_before_it_is_gone_through(kind: Kind, size: int, part: int) -> None:
     gpu = Watched()
-    measure_reached_kinds(gpu, (kind,), SIZES)
+    measure_reached_kinds(gpu, (kind,), SIZES, CoreWatch(gpu.loop_ns))
     is_prefetched = kind == "managed_prefetched"
     begins = [index for index, one in enumerate(gpu.done) if one == ("touch", 0, size)]
     for at, what in zip(begins, ("read", "write"), strict=True):

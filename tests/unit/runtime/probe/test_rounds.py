@@ -10,6 +10,7 @@ import pytest
 from tests.unit.runtime.probe.fake_gpu import GB, GIB, MIB, FakeGpu, made_up
 from ullage.runtime.probe import rounds
 from ullage.runtime.probe.copies import measure_copies
+from ullage.runtime.probe.core import CoreWatch
 from ullage.runtime.probe.gpu import Block, MemoryKind, Run
 from ullage.runtime.probe.rounds import measure_rounds
 from ullage.runtime.probe.sizes import sizes_for
@@ -55,7 +56,7 @@ def test_of_a_round_the_quick_copies_count(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(gpu, "copying", unsteady)
     sizes = sizes_for(gpu.free_bytes(), 50 * MIB, host_bytes=128 * GIB)
-    point = measure_copies(gpu, ("pageable",), sizes)[0].points[-2]
+    point = measure_copies(gpu, ("pageable",), sizes, CoreWatch(gpu.loop_ns))[0].points[-2]
     assert point.size_bytes == 64 * MIB
     assert point.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
     assert point.size_bytes * 1e9 / point.in_stream.p90_ns == pytest.approx(3 * GB, rel=0.01)

@@ -72,6 +72,7 @@ def test_json_has_whole_numbers_and_the_keys_that_scripts_read() -> None:
         "p90_ns",
         "num_timed",
         "drift_percent",
+        "shared_percent",
     }
     assert isinstance(data["device"][0]["bytes_per_s"], int)
     assert set(data["advice"][0]) == {"topic", "do", "because"}
