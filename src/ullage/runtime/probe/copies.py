@@ -97,7 +97,8 @@ def _point(way: _Way, size: int, watch: CoreWatch) -> CopyPoint:
     elif is_queued:
         in_stream = timing_of_round(stream_ns(way.host.num_parts(size)))
     else:
-        in_stream = watch.timing_of_round(lambda look: stream_ns(way.host.num_parts(size), look))
+        times, loops = watch.timed(lambda look: stream_ns(way.host.num_parts(size), look))
+        in_stream = timing_of_round(times, watch.was_free(loops))
     return CopyPoint(
         size_bytes=size,
         latency=briefly(lambda num: way.gpu.host_ns(way.copies(size, num), num), budget_ns=_LATENCY_NS, least=1),

@@ -7,16 +7,17 @@ show, this one is slower: on an H200's host a loop took 60 or 105 µs, and a cop
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-
-from ullage.runtime.probe.timing import Timing, timing_of_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ullage.runtime.probe.gpu import Run
+
+T = TypeVar("T")
 
 _STEPS = 2_000  # of a loop, about 0.1 ms
 _NUM_FIRST = 100  # looks that tell how long a loop takes, before the first measurement
@@ -33,28 +34,39 @@ def loop_ns() -> float:
 
 
 class CoreWatch:
-    """Tells which measurements of a round were made by a core that did nothing else.
+    """Tells which measurements were made by a core that did nothing else.
 
     Args:
         loop_ns: Times a short loop.
     """
 
-    def __init__(self, loop_ns: Callable[[], float]) -> None:
+    def __init__(self, loop_ns: Callable[[], float] = loop_ns) -> None:
         self._loop_ns = loop_ns
-        self._looks = [loop_ns() for _ in range(_NUM_FIRST)]
+        self._loops = [loop_ns() for _ in range(_NUM_FIRST)]
 
-    def timing_of_round(self, measure: Callable[[Run], Sequence[float]]) -> Timing:
-        """Measure, and count what was measured between two looks at a core that was free.
+    def timed(self, measure: Callable[[Run], Sequence[T]]) -> tuple[Sequence[T], list[float]]:
+        """Measure, and time the loop before each measurement and after the last.
 
         Args:
-            measure: Measures, calls what it is given before each measurement, and returns the times.
+            measure: Measures, calls what it is given before each measurement, and returns what it measured.
+
+        Returns:
+            That, and for each measurement the longer of the loops before and after it.
         """
-        begin = len(self._looks)
-        times = measure(self._look)
+        begin = len(self._loops)
+        found = measure(self._look)
         self._look()
-        looks = np.asarray(self._looks)
-        around = np.maximum(looks[begin:-1], looks[begin + 1 :])
-        return timing_of_round(times, list(around <= _ALONE * np.percentile(looks, _QUICK)))
+        around = self._loops[begin:]
+        return found, [max(pair) for pair in pairwise(around)]
+
+    def was_free(self, loops_ns: Sequence[float]) -> list[bool]:
+        """Return for each measurement whether the core did nothing else, by all loops until now.
+
+        Args:
+            loops_ns: The longer of the loops beside each.
+        """
+        longest = _ALONE * float(np.percentile(self._loops, _QUICK))
+        return [one <= longest for one in loops_ns]
 
     def _look(self) -> None:
-        self._looks.append(self._loop_ns())
+        self._loops.append(self._loop_ns())

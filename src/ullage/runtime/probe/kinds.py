@@ -138,11 +138,9 @@ def _moved(gpu: Gpu, kind: Kind, watch: CoreWatch, block: Block) -> KindFigures:
         touch()
         run = in_turn(runs)
 
-        def times_ns(before: Run | None = None) -> list[float]:
-            return gpu.device_ns(run, len(parts), before=before, is_queued=False)
-
-        timing = timing_of_round(times_ns()) if kind == "mapped" else watch.timing_of_round(times_ns)
-        return Sample(name=name, size_bytes=size, timing=timing)
+        times, loops = watch.timed(lambda look: gpu.device_ns(run, len(parts), before=look, is_queued=False))
+        was_free = None if kind == "mapped" else watch.was_free(loops)
+        return Sample(name=name, size_bytes=size, timing=timing_of_round(times, was_free))
 
     return KindFigures(
         kind=kind,

@@ -11,6 +11,7 @@ from ullage.errors import DeviceError, RuntimeMemoryError
 from ullage.runtime.host_memory import free_host_bytes
 from ullage.runtime.probe.allocation import measure_allocations
 from ullage.runtime.probe.bandwidth import measure_bandwidth, measure_strides
+from ullage.runtime.probe.core import CoreWatch
 from ullage.runtime.probe.gpu import reason_of
 from ullage.runtime.probe.host import measure_host
 from ullage.runtime.probe.identity import NoSuchGpuError, identify
@@ -112,9 +113,10 @@ def measure_gpu(gpu: Gpu, host: HostFigures, say: Callable[[str], None]) -> Prob
     device = measure_bandwidth(gpu, sizes.device, sizes.cached)
     strides = measure_strides(gpu, sizes.device)
     resident = measure_resident_kinds(gpu, sizes.device)
-    copies, kinds = measure_rounds(gpu, sizes, say)
+    watch = CoreWatch(gpu.loop_ns)
+    copies, kinds = measure_rounds(gpu, sizes, watch, say)
     say("allocations")
-    allocations = measure_allocations(gpu, sizes)
+    allocations = measure_allocations(gpu, sizes, watch)
     say("page reach")
     reach = measure_reach(gpu, sizes.reach)
     return ProbeResult(

@@ -1,9 +1,9 @@
 """Copies and kinds of memory, measured in rounds: fresh blocks each time, spread over the time that a probe takes.
 
 What the host has a part in is disturbed: by where the system puts a block, by what caches hold of it, and by what else runs,
-on the same core above all. So each round goes through a large block, part by part, many rounds are made, and what a core did
-that was not alone does not count. What the link or the GPU alone decides is steady, and is measured in some of the rounds, in
-smaller blocks.
+on the same core above all. So each round goes through a large block, part by part, many rounds are made, and what was measured
+while the core had other work does not count. What the link or the GPU alone decides is steady, and is measured in some of the
+rounds, in smaller blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ullage.runtime.probe.copies import measure_copies
-from ullage.runtime.probe.core import CoreWatch
 from ullage.runtime.probe.curves import half_speed_bytes
 from ullage.runtime.probe.kinds import REACHED_KINDS, copied_kind, measure_reached_kinds
 from ullage.runtime.probe.result import CopyCurve, CopyKind, CopyPoint, Kind, KindFigures, Sample
@@ -22,6 +21,7 @@ from ullage.runtime.probe.timing import timing_of_rounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ullage.runtime.probe.core import CoreWatch
     from ullage.runtime.probe.gpu import Gpu
     from ullage.runtime.probe.sizes import Sizes
 
@@ -35,13 +35,14 @@ _KINDS: dict[Kind, int] = {"pageable_in_place": 1, "managed_by_fault": 1, "manag
 
 
 def measure_rounds(
-    gpu: Gpu, sizes: Sizes, say: Callable[[str], None]
+    gpu: Gpu, sizes: Sizes, watch: CoreWatch, say: Callable[[str], None]
 ) -> tuple[tuple[CopyCurve, ...], tuple[KindFigures, ...]]:
     """Measure copies, and the kinds of memory that the host has a part in.
 
     Args:
         gpu: The GPU.
         sizes: Of copies and blocks.
+        watch: Tells which measurements count.
         say: Told which round is next. How long that takes is not of the budget.
 
     Returns:
@@ -49,7 +50,6 @@ def measure_rounds(
     """
     copies: dict[tuple[str, str], list[CopyCurve]] = {}
     kinds: dict[Kind, list[KindFigures]] = {kind: [] for kind, _ in REACHED_KINDS}
-    watch = CoreWatch(gpu.loop_ns)
     num_rounds, spent = 0, 0.0
     while num_rounds < _LEAST or (num_rounds < _MOST and spent < _BUDGET_S):
         say(f"copies and kinds of memory, round {num_rounds + 1}")

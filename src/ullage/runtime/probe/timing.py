@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -44,34 +44,44 @@ class Timing:
             raise ValueError(f"nothing takes {self.time_ns} ns")
 
 
-def timing_of(times_ns: Sequence[float]) -> Timing:
-    """Return the median and the spread of times; none is shorter than a nanosecond.
+def timing_of(times_ns: Sequence[float], was_free: Sequence[bool] | None = None, *, percent: int = 50) -> Timing:
+    """Return which of the times counts, and their spread; none is shorter than a nanosecond.
+
+    Args:
+        times_ns: The times.
+        was_free: For each whether the host's core did nothing else; only such count, where there are any. None: all of them.
+        percent: How many in a hundred of those that count are below the one that does: the median.
 
     Example:
         >>> timing_of([100.0, 110.0, 400.0]).time_ns
         110
+        >>> timing_of([100.0, 110.0, 400.0], [True, False, True]).time_ns
+        250
     """
-    p10, middle, p90 = (max(round(one), 1) for one in np.percentile(np.asarray(times_ns, np.float64), (10, 50, 90)))
-    return Timing(time_ns=middle, p10_ns=p10, p90_ns=p90, num_timed=len(times_ns))
+    free = times_ns if was_free is None else [one for one, counts in zip(times_ns, was_free, strict=True) if counts]
+    p10, p90 = np.percentile(times_ns, (10, 90))
+    time_ns, p10_ns, p90_ns = (max(round(one), 1) for one in (np.percentile(free or times_ns, percent), p10, p90))
+    return Timing(
+        time_ns=time_ns,
+        p10_ns=p10_ns,
+        p90_ns=p90_ns,
+        num_timed=len(times_ns),
+        shared_percent=round(100 * (1 - len(free) / len(times_ns))),
+    )
 
 
-def timing_of_round(times_ns: Sequence[float], is_alone: Sequence[bool] | None = None) -> Timing:
+def timing_of_round(times_ns: Sequence[float], was_free: Sequence[bool] | None = None) -> Timing:
     """Return which of the times of a round counts, and their spread: the least that are not thought lucky.
 
     Args:
         times_ns: The times.
-        is_alone: For each whether its core did nothing else; only such count, where there are any. None: all of them.
+        was_free: As of `timing_of`.
 
     Example:
         >>> timing_of_round([float(one) for one in range(100, 201)]).time_ns
         110
     """
-    timing = timing_of(times_ns)
-    if is_alone is None:
-        return replace(timing, time_ns=timing.p10_ns)
-    alone = [one for one, counts in zip(times_ns, is_alone, strict=True) if counts]
-    shared = round(100 * (1 - len(alone) / len(times_ns)))
-    return replace(timing, time_ns=timing_of(alone or times_ns).p10_ns, shared_percent=shared)
+    return timing_of(times_ns, was_free, percent=_LUCKY)
 
 
 def repeated(
@@ -110,14 +120,14 @@ def timing_of_rounds(rounds: Sequence[Timing]) -> Timing:
 
     What disturbs a measurement, other work on the host or a block's place in its memory, makes it slower, and most are
     disturbed somewhat: a quick one says what the memory gives. The very quickest is another each time. Rounds in which the core
-    was never alone are left out, unless fewer than a tenth are others.
+    was never free are left out, unless fewer than a tenth are others.
 
     Example:
         >>> timing_of_rounds([timing_of_round([time]) for time in (50.0, 90.0, 60.0, 300.0, 70.0)])
         Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56, shared_percent=0)
     """
-    alone = [one.time_ns for one in rounds if one.shared_percent < 100]
-    times = alone if 100 * len(alone) >= _LUCKY * len(rounds) else [one.time_ns for one in rounds]
+    free = [one.time_ns for one in rounds if one.shared_percent < 100]
+    times = free if 100 * len(free) >= _LUCKY * len(rounds) else [one.time_ns for one in rounds]
     num_timed = sum(one.num_timed for one in rounds)
     thirds = [float(np.percentile(third, _LUCKY)) for third in np.array_split(times, 3) if len(third)]
     return Timing(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.runtime.probe.fake_gpu import GB, MIB, FakeGpu, made_up
 from ullage.runtime.probe.core import CoreWatch, loop_ns
 from ullage.runtime.probe.gpu import Block, Run
-from ullage.runtime.probe.result import ProbeResult
+from ullage.runtime.probe.result import ProbeResult, Temperature, Way
 from ullage.runtime.probe.timing import Timing, timing_of_round, timing_of_rounds
 
 ALONE_NS, SHARED_NS = 60_000.0, 105_000.0
@@ -33,7 +33,8 @@ class Core:
                 look()
             return times_ns
 
-        return self.watch.timing_of_round(measure)
+        found, loops = self.watch.timed(measure)
+        return timing_of_round(found, self.watch.was_free(loops))
 
 
 @given(st.data(), st.lists(st.floats(1_000, 1e9), min_size=1, max_size=30))
@@ -60,7 +61,7 @@ def test_a_loop_takes_time() -> None:
 
 
 class Neighboured(FakeGpu):
-    """A GPU whose host's core is shared for a share of the time, and then copies pageable memory at seven tenths.
+    """A GPU whose host's core is shared for a share of the time, and then does things at seven tenths of its speed.
 
     Args:
         share: Of the time.
@@ -87,12 +88,27 @@ class Neighboured(FakeGpu):
 
         return run
 
+    def allocation_ns(self, way: Way, temperature: Temperature, size_bytes: int) -> tuple[float, float]:
+        allocate, free = super().allocation_ns(way, temperature, size_bytes)
+        speed = 0.7 if self._is_shared else 1
+        return allocate / speed, free / speed
+
 
 def pageable(result: ProbeResult) -> Timing:
     read = {one.kind: one.read for one in result.kinds}["pageable"]
     assert read is not None
     assert read.timing is not None
     return read.timing
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
+def test_allocations_cost_the_same_however_often_the_core_is_shared(share: float) -> None:
+    usual = made_up().allocations
+    for got, want in zip(made_up(Neighboured(share, 4)).allocations, usual, strict=True):
+        for point, as_usual in zip(got.points, want.points, strict=True):
+            assert (point.allocate.time_ns, point.free.time_ns) == (as_usual.allocate.time_ns, as_usual.free.time_ns)
+            assert point.allocate.num_timed == 51
+            assert (point.allocate.shared_percent > 20) == (share > 0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.8])

@@ -33,7 +33,7 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, speeds: list[int]) -> FakeGpu:
 
 def test_slow_rounds_do_not_count_even_where_they_are_most(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = disturbed(monkeypatch, [3 * GB, 12 * GB, 12 * GB, 3 * GB, 4 * GB, 3 * GB])
-    copies, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
+    copies, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), CoreWatch(gpu.loop_ns), lambda _: None)
     assert not gpu.live
     for curve in copies:
         top = 12 * GB if curve.kind == "pageable" else 55 * GB
@@ -84,7 +84,7 @@ def test_what_changed_meanwhile_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = disturbed(monkeypatch, [12 * GB] * 15 + [40 * GB])
-    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
+    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), CoreWatch(gpu.loop_ns), lambda _: None)
     read = {one.kind: one.read for one in kinds}["pageable"]
     assert read is not None
     assert read.bytes_per_s == pytest.approx(12 * GB, rel=0.01)
@@ -93,7 +93,7 @@ def test_one_lucky_round_does_not_count_either(monkeypatch: pytest.MonkeyPatch) 
 def test_rounds_end_with_the_budget_and_six_are_made_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu()
     monkeypatch.setattr(rounds, "_BUDGET_S", 0)
-    copies, _ = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
+    copies, _ = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), CoreWatch(gpu.loop_ns), lambda _: None)
     by_kind = {one.kind: one.points[-2].in_stream.num_timed for one in copies}
     # Copies of 64 MiB go once through a block of 256 MiB; pinned ones in each fifth round.
     assert by_kind == {"pageable": 6 * 4, "pinned": 2 * 4}
@@ -112,6 +112,6 @@ def test_a_part_that_fails_in_any_round_says_why(monkeypatch: pytest.MonkeyPatch
         return allocate(kind, size_bytes)
 
     monkeypatch.setattr(gpu, "allocate", failing)
-    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), lambda _: None)
+    _, kinds = measure_rounds(gpu, sizes_for(gpu.free_bytes(), 50 * MIB), CoreWatch(gpu.loop_ns), lambda _: None)
     assert {one.kind for one in kinds if one.why == "out of memory"} == {"managed_by_fault", "managed_prefetched"}
     assert not gpu.live
