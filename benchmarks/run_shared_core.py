@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.machine import machine
 from numpy.typing import NDArray
 
-from ullage.runtime.probe.core import loop_ns
+from ullage.runtime.probe.core import longest_free_ns, loop_ns
 from ullage.runtime.probe.cuda_gpu import CudaGpu
 from ullage.runtime.probe.gpu import Run
 from ullage.runtime.probe.identity import identify
@@ -33,7 +33,6 @@ from ullage.units import MIB
 RESULTS = Path(__file__).parent / "results" / "shared_core.json"
 PAGEABLE, MANAGED = 512 * MIB, 256 * MIB
 COPIED, FAULTED, PREFETCHED = 64 * MIB, 64 * MIB, 128 * MIB
-ALONE, SHARED = 1.3, 1.4  # of a quick loop: at most, at least
 WINDOW_S, STEP_S, APART_S = 38, 4, (48, 96, 144, 192)
 
 Row = tuple[str, float, float, float, float]  # what, when, the loop before, it, the loop after; in s and ns
@@ -79,34 +78,34 @@ def after(first: Run, second: Run) -> Run:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what a loop and each measurement take alone and not, and how often windows agree."""
+    """Return what a loop and each measurement take by a free core and a shared one, and how often windows agree."""
     loops = np.array([loop for _, _, before, _, after_it in rows for loop in (before, after_it)])
-    quick = float(np.percentile(loops, 2))
+    longest = longest_free_ns(list(loops))
     kinds = {
         what: np.array([row[1:] for row in of])
         for what, of in groupby(sorted(rows, key=lambda row: row[0]), key=lambda row: row[0])
     }
     return {
         "loop_ns": {f"p{at}": round(float(np.percentile(loops, at))) for at in (1, 10, 25, 50, 75, 90)},
-        "measurements": {what: by_state(of, quick) for what, of in kinds.items()},
+        "measurements": {what: by_state(of, longest) for what, of in kinds.items()},
         "windows_that_agree": {
             "all count": agreement(kinds, lambda times, _: timing_of_round(times)),
             "a free core's count": agreement(
-                kinds, lambda times, slowest: timing_of_round(times, [one <= ALONE * quick for one in slowest])
+                kinds, lambda times, slowest: timing_of_round(times, [one <= longest for one in slowest])
             ),
         },
     }
 
 
-def by_state(of: NDArray[np.float64], quick: float) -> dict[str, Any]:
+def by_state(of: NDArray[np.float64], longest: float) -> dict[str, Any]:
     _, before, taken, after_it = of.T
-    alone = np.maximum(before, after_it) <= ALONE * quick
-    shared = np.minimum(before, after_it) >= SHARED * quick
+    free = np.maximum(before, after_it) <= longest
+    shared = np.minimum(before, after_it) > longest
     return {
         "num": len(taken),
-        "alone_percent": round(100 * float(alone.mean())),
+        "free_percent": round(100 * float(free.mean())),
         "shared_percent": round(100 * float(shared.mean())),
-        "alone_median_ns": round(float(np.median(taken[alone]))),
+        "free_median_ns": round(float(np.median(taken[free]))),
         "shared_median_ns": round(float(np.median(taken[shared]))),
     }
 

@@ -1,7 +1,7 @@
-"""Whether what measures has its core to itself.
+"""Whether what measures has its core to itself: the core is free, or shared.
 
 A core runs two threads at once. While the other one works, of this machine or of a neighbour that a virtual machine does not
-show, this one is slower: on an H200's host a loop took 60 or 105 µs, and a copy of 64 MiB of pageable memory 8.2 or 10.3 ms.
+show, this one is slower: on an H200's host a loop took 60 or 105 µs, and a copy of 64 MiB of pageable memory 8.2 or 10.2 ms.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STEPS = 2_000  # of a loop, about 0.1 ms
-_NUM_FIRST = 100  # looks that tell how long a loop takes, before the first measurement
-_QUICK = 2  # percent: what so many of the looks are below took the core alone
-_ALONE = 1.3  # of that; a shared core's loop takes 1.6 to 1.9
+_NUM_FIRST = 100  # before the first measurement
+_QUICK = 2  # percent: what so many of the loops are below, a free core takes
+_FREE = 1.3  # of that; a shared core's loop takes 1.6 to 1.9
 
 
 def loop_ns() -> float:
@@ -31,6 +31,15 @@ def loop_ns() -> float:
     for step in range(_STEPS):
         total += step
     return float(time.perf_counter_ns() - start)
+
+
+def longest_free_ns(loops_ns: Sequence[float]) -> float:
+    """Return how long a loop takes at most while the core does nothing else.
+
+    Args:
+        loops_ns: What loops took, of which some found the core free.
+    """
+    return _FREE * float(np.percentile(loops_ns, _QUICK))
 
 
 class CoreWatch:
@@ -65,7 +74,7 @@ class CoreWatch:
         Args:
             loops_ns: The longer of the loops beside each.
         """
-        longest = _ALONE * float(np.percentile(self._loops, _QUICK))
+        longest = longest_free_ns(self._loops)
         return [one <= longest for one in loops_ns]
 
     def _look(self) -> None:

@@ -133,9 +133,8 @@ def _disturbed(result: ProbeResult) -> list[str]:
 def _shared(result: ProbeResult) -> list[str]:
     """Say how often the host's core had other work, which what is shown leaves out and a program does not."""
     timings = [sample.timing for one in result.kinds for sample in one.samples if sample and sample.timing]
-    watched = [one for one in timings if one.shared_percent]
-    num_timed = sum(one.num_timed for one in watched)
-    percent = round(sum(one.shared_percent * one.num_timed for one in watched) / max(num_timed, 1))
+    shared = [(one.shared_percent, one.num_timed) for one in timings if one.shared_percent is not None]
+    percent = round(sum(share * num for share, num in shared) / sum(num for _, num in shared)) if shared else 0
     if percent <= _SHARED:
         return []
     return _folded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ class Timing:
         drift_percent: By how many percent the slowest third of the rounds took longer than the quickest, thirds in the order in
             which they were made: how steady the machine was meanwhile. 0: not of rounds.
         shared_percent: In how many percent of the measurements something else worked on the host's core too; they do not count,
-            unless nearly all are such. 0: or the core has no part in it.
+            unless nearly all are such. None: the core has no part in it, or was not looked at.
     """
 
     time_ns: int
@@ -37,7 +37,7 @@ class Timing:
     p90_ns: int
     num_timed: int
     drift_percent: int = 0
-    shared_percent: int = 0
+    shared_percent: int | None = None
 
     def __post_init__(self) -> None:
         if self.time_ns < 1:
@@ -66,7 +66,7 @@ def timing_of(times_ns: Sequence[float], was_free: Sequence[bool] | None = None,
         p10_ns=p10_ns,
         p90_ns=p90_ns,
         num_timed=len(times_ns),
-        shared_percent=round(100 * (1 - len(free) / len(times_ns))),
+        shared_percent=None if was_free is None else round(100 * (1 - len(free) / len(times_ns))),
     )
 
 
@@ -124,19 +124,19 @@ def timing_of_rounds(rounds: Sequence[Timing]) -> Timing:
 
     Example:
         >>> timing_of_rounds([timing_of_round([time]) for time in (50.0, 90.0, 60.0, 300.0, 70.0)])
-        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56, shared_percent=0)
+        Timing(time_ns=54, p10_ns=70, p90_ns=70, num_timed=5, drift_percent=56, shared_percent=None)
     """
-    free = [one.time_ns for one in rounds if one.shared_percent < 100]
+    free = [one.time_ns for one in rounds if one.shared_percent != 100]
     times = free if 100 * len(free) >= _LUCKY * len(rounds) else [one.time_ns for one in rounds]
-    num_timed = sum(one.num_timed for one in rounds)
+    shared = [one.shared_percent for one in rounds if one.shared_percent is not None]
     thirds = [float(np.percentile(third, _LUCKY)) for third in np.array_split(times, 3) if len(third)]
     return Timing(
         time_ns=round(np.percentile(times, _LUCKY)),
         p10_ns=round(median(one.p10_ns for one in rounds)),
         p90_ns=round(median(one.p90_ns for one in rounds)),
-        num_timed=num_timed,
+        num_timed=sum(one.num_timed for one in rounds),
         drift_percent=round(100 * (max(thirds) / min(thirds) - 1)),
-        shared_percent=round(sum(one.shared_percent * one.num_timed for one in rounds) / num_timed),
+        shared_percent=round(mean(shared)) if shared else None,
     )
 
 

@@ -17,7 +17,7 @@ from ullage.runtime.probe.gpu import Block, Run
 from ullage.runtime.probe.result import ProbeResult, Temperature, Way
 from ullage.runtime.probe.timing import Timing, timing_of_round, timing_of_rounds
 
-ALONE_NS, SHARED_NS = 60_000.0, 105_000.0
+FREE_NS, SHARED_NS = 60_000.0, 105_000.0
 
 
 class Core:
@@ -25,7 +25,7 @@ class Core:
 
     def __init__(self, is_shared: Sequence[bool]) -> None:
         self._is_shared = iter([False] * 100 + list(is_shared))  # a watch first looks a hundred times
-        self.watch = CoreWatch(lambda: SHARED_NS if next(self._is_shared) else ALONE_NS)
+        self.watch = CoreWatch(lambda: SHARED_NS if next(self._is_shared) else FREE_NS)
 
     def timing(self, times_ns: Sequence[float]) -> Timing:
         def measure(look: Run) -> Sequence[float]:
@@ -40,20 +40,20 @@ class Core:
 @given(st.data(), st.lists(st.floats(1_000, 1e9), min_size=1, max_size=30))
 def test_what_lies_between_two_looks_at_a_free_core_counts(data: st.DataObject, times: list[float]) -> None:
     is_shared = data.draw(st.lists(st.booleans(), min_size=len(times) + 1, max_size=len(times) + 1))
-    alone = [time for time, (before, after) in zip(times, pairwise(is_shared), strict=True) if not (before or after)]
+    free = [time for time, (before, after) in zip(times, pairwise(is_shared), strict=True) if not (before or after)]
     got = Core(is_shared).timing(times)
-    assert got.time_ns == max(round(float(np.percentile(alone or times, 10))), 1)
-    assert got.shared_percent == round(100 - 100 * len(alone) / len(times))
+    assert got.time_ns == max(round(float(np.percentile(free or times, 10))), 1)
+    assert got.shared_percent == round(100 - 100 * len(free) / len(times))
     every = timing_of_round(times)
     assert (got.p10_ns, got.p90_ns, got.num_timed) == (every.p10_ns, every.p90_ns, every.num_timed)
 
 
-@pytest.mark.parametrize(("num_alone", "want"), [(3, 100), (2, 100), (1, 140)])
-def test_rounds_on_a_shared_core_count_where_nearly_all_are_such(num_alone: int, want: int) -> None:
-    rounds = [timing_of_round([100.0], [True])] * num_alone + [timing_of_round([140.0], [False])] * (20 - num_alone)
+@pytest.mark.parametrize(("num_free", "want"), [(3, 100), (2, 100), (1, 140)])
+def test_rounds_on_a_shared_core_count_where_nearly_all_are_such(num_free: int, want: int) -> None:
+    rounds = [timing_of_round([100.0], [True])] * num_free + [timing_of_round([140.0], [False])] * (20 - num_free)
     joined = timing_of_rounds(rounds)
     assert joined.time_ns == want
-    assert joined.shared_percent == 100 - 5 * num_alone
+    assert joined.shared_percent == 100 - 5 * num_free
 
 
 def test_a_loop_takes_time() -> None:
@@ -74,7 +74,7 @@ class Neighboured(FakeGpu):
 
     def loop_ns(self) -> float:
         was, self._is_shared = self._is_shared, self._random.random() < self._share
-        return SHARED_NS if was or self._is_shared else ALONE_NS
+        return SHARED_NS if was or self._is_shared else FREE_NS
 
     def copying(self, target: Block, source: Block, size_bytes: int) -> Run:
         free = super().copying(target, source, size_bytes)
@@ -130,6 +130,6 @@ def test_without_looks_the_same_two_probes_would_differ() -> None:
     for share in (0.95, 0.7):
         gpu = Neighboured(share, 3)
         look = gpu.loop_ns
-        gpu.loop_ns = lambda look=look: look() and ALONE_NS  # type: ignore[method-assign, misc]
+        gpu.loop_ns = lambda look=look: look() and FREE_NS  # type: ignore[method-assign, misc]
         times.append(pageable(made_up(gpu, num_rounds=30)).time_ns)
     assert times[0] > 1.05 * times[1]
