@@ -80,8 +80,7 @@ class _Curve:
 
 
 def _pairs_of(gpu: Gpu, way: Way, temperature: Temperature, size: int, look: Run) -> list[tuple[float, float]]:
-    for _ in range(2):  # the first fills what is warm
-        gpu.allocation_ns(way, temperature, size)
+    gpu.allocation_ns(way, temperature, size)  # fills what is warm
     pairs: list[tuple[float, float]] = []
     end = time.monotonic() + _BUDGET_S
     while len(pairs) < _LEAST or (len(pairs) < _MOST and time.monotonic() < end):
